@@ -1,0 +1,128 @@
+package repack
+
+import (
+	"context"
+	"fmt"
+)
+
+// Span is tokens [From, To) of document Doc, the document's index in the corpus.
+type Span struct{ Doc, From, To int64 }
+
+func (s *Stream) checkRow(g int64, tokens, targets []int32, starts []byte) error {
+	T := s.cfg.T
+	if g < 0 || g > s.maxWindow() {
+		return fmt.Errorf("stream: window %d is outside 0..%d", g, s.maxWindow())
+	}
+	if len(tokens) != T || len(targets) != T || len(starts) != (T+7)/8 {
+		return fmt.Errorf("stream: row buffers of %d tokens, %d targets, %d bitmap bytes; T = %d needs %d, %d, %d",
+			len(tokens), len(targets), len(starts), T, T, T, (T+7)/8)
+	}
+	return nil
+}
+
+// ReadRow fills the row of global window g: T inputs, T targets (Masked where
+// not scored) and the boundary bitmap of ceil(T/8) bytes, bit t%8 of byte t/8
+// set when a document starts at input t. It returns the number of scored
+// targets. The buffers stay the caller's. It allocates nothing and takes no
+// lock, except when the plan of the row's epoch has not been built yet: then it
+// builds it, or waits for whoever does.
+//
+// It is an error when g is negative or beyond 63-bit positions, or when a buffer
+// has the wrong length; the buffers are then untouched.
+func (s *Stream) ReadRow(g int64, tokens, targets []int32, starts []byte) (scored int, err error) {
+	if err := s.checkRow(g, tokens, targets, starts); err != nil {
+		return 0, err
+	}
+	e, row := s.locate(g)
+	p, err := s.plan(context.Background(), e)
+	if err != nil {
+		return 0, err
+	}
+	j := p.window(row)
+	docs, lengths, T := p.cuts.order.docs, s.lengths, len(tokens)
+	rank, off := int(p.cuts.rank[j]), int(p.cuts.off[j])
+	clear(starts)
+	filled := 0
+	for {
+		if rank == len(docs) {
+			if s.cfg.Tail != Carry {
+				break
+			}
+			if p, err = s.plan(context.Background(), e+1); err != nil {
+				return 0, err
+			}
+			docs, rank = p.cuts.order.docs, 0
+		}
+		doc := int(docs[rank])
+		if filled == T { // only the target of the last input is left
+			s.corpus.Copy(doc, off, off+1, targets[T-1:])
+			copy(targets[:T-1], tokens[1:])
+			return s.maskLast(targets), nil
+		}
+		if off == 0 {
+			starts[filled>>3] |= 1 << (filled & 7)
+		}
+		n := int(lengths[doc])
+		take := min(n-off, T-filled)
+		s.corpus.Copy(doc, off, off+take, tokens[filled:filled+take])
+		filled += take
+		if off += take; off == n {
+			rank, off = rank+1, 0
+		}
+	}
+	// The stream ended at or before the end of this window: the last input has
+	// no next token, and what follows it is padding.
+	clear(tokens[filled:])
+	copy(targets[:filled-1], tokens[1:filled])
+	for i := filled - 1; i < T; i++ {
+		targets[i] = Masked
+	}
+	return filled - 1, nil
+}
+
+// maskLast applies targets=inside to a full row and counts what is scored.
+func (s *Stream) maskLast(targets []int32) int {
+	if !s.cfg.TargetsInside {
+		return len(targets)
+	}
+	targets[len(targets)-1] = Masked
+	return len(targets) - 1
+}
+
+// Spans returns the inputs of global window g as pieces of documents, in order.
+// A row cut short by padding has spans of fewer than T tokens in total.
+func (s *Stream) Spans(g int64) ([]Span, error) {
+	if g < 0 || g > s.maxWindow() {
+		return nil, fmt.Errorf("stream: window %d is outside 0..%d", g, s.maxWindow())
+	}
+	e, row := s.locate(g)
+	p, err := s.plan(context.Background(), e)
+	if err != nil {
+		return nil, err
+	}
+	return s.appendSpans(nil, p, p.window(row))
+}
+
+// appendSpans appends the spans of the window with stream index j.
+func (s *Stream) appendSpans(dst []Span, p *Plan, j int64) ([]Span, error) {
+	docs := p.cuts.order.docs
+	rank, off := int(p.cuts.rank[j]), int64(p.cuts.off[j])
+	for left := int64(s.cfg.T); left > 0; {
+		if rank == len(docs) {
+			if s.cfg.Tail != Carry {
+				break
+			}
+			next, err := s.plan(context.Background(), p.Epoch+1)
+			if err != nil {
+				return nil, err
+			}
+			docs, rank = next.cuts.order.docs, 0
+		}
+		n := int64(s.lengths[docs[rank]])
+		take := min(n-off, left)
+		dst = append(dst, Span{int64(docs[rank]), off, off + take})
+		left -= take
+		rank, off = rank+1, 0
+	}
+	return dst, nil
+}
