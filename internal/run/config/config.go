@@ -1,0 +1,156 @@
+// Package config reads the description of a training run: one strict YAML file
+// plus key=value overrides become one Config, every value knows where it came
+// from, and every problem is reported at once.
+//
+// The struct tags below are the only list of keys: the loader, the range
+// checks, the printed configuration and the JSON schema all read them. The
+// package starts nothing and knows nothing about stores, models or devices.
+//
+//	r, err := config.Load("run.yaml", []string{"optim.lr=2e-3"})
+//	os.Stdout.Write(r.YAML())
+//
+// # Tags
+//
+//	yaml     the key
+//	default  value when neither preset, file nor override gives one
+//	min,max  inclusive bounds; above, below: exclusive bounds
+//	enum     legal texts, separated by |
+//	doc      one line for people
+//	weights  "no" when the value cannot change a single weight (see Hash)
+package config
+
+// Config is a whole run. A Config made by Load has passed every check that
+// needs no file but its own; what depends on the corpus is checked by
+// Train.Horizon once the corpus is known.
+type Config struct {
+	Model   Model   `yaml:"model" doc:"the network"`
+	Data    Data    `yaml:"data" doc:"which tokens, and in which order"`
+	Train   Train   `yaml:"train" doc:"how long, how wide, on what"`
+	Optim   Optim   `yaml:"optim" doc:"AdamW, schedule, clipping, decay by parameter role"`
+	Eval    Eval    `yaml:"eval" doc:"validation during training"`
+	Save    Save    `yaml:"save" doc:"checkpoints"`
+	Log     Log     `yaml:"log" doc:"step lines"`
+	Metrics Metrics `yaml:"metrics" doc:"Prometheus endpoint"`
+	Pprof   Pprof   `yaml:"pprof" doc:"pprof endpoint"`
+}
+
+// Model is the shape of a Llama-family network. The head size is Dim/Heads.
+type Model struct {
+	Preset    string  `yaml:"preset" weights:"no" doc:"named shape that fills model, data.seq, train.batch and optim.lr; empty = give the shape here"`
+	Vocab     int     `yaml:"vocab" default:"0" min:"0" max:"1048576" doc:"vocabulary size; 0 = the store's"`
+	Layers    int     `yaml:"layers" default:"0" min:"1" max:"512" doc:"transformer layers"`
+	Dim       int     `yaml:"dim" default:"0" min:"2" max:"65536" doc:"model width"`
+	Heads     int     `yaml:"heads" default:"0" min:"1" max:"1024" doc:"query heads"`
+	KVHeads   int     `yaml:"kv_heads" default:"0" min:"0" max:"1024" doc:"key and value heads; 0 = heads"`
+	FFN       int     `yaml:"ffn" default:"0" min:"1" max:"262144" doc:"width of the SwiGLU layer"`
+	MaxT      int     `yaml:"max_t" default:"0" min:"0" max:"1048576" doc:"longest sequence; 0 = data.seq"`
+	RopeTheta float64 `yaml:"rope_theta" default:"10000" above:"1" max:"1e12" doc:"base of the rotary frequencies"`
+	NormEps   float64 `yaml:"norm_eps" default:"1e-05" above:"0" max:"0.1" doc:"epsilon of RMSNorm"`
+	Tie       bool    `yaml:"tie" default:"false" doc:"one matrix for token embedding and output head"`
+	Init      string  `yaml:"init" default:"papers" enum:"papers|normal-0.02" doc:"papers: truncated normal 1/sqrt(fan_in), embedding 1/dim; normal-0.02: N(0, 0.02)"`
+}
+
+// Data says which tokens are read and in which order.
+type Data struct {
+	Store          string   `yaml:"store" weights:"no" doc:"token store; with data.inputs, where it is built"`
+	Val            string   `yaml:"val" weights:"no" doc:"validation store; empty = the folder val inside data.store"`
+	Inputs         []string `yaml:"inputs" weights:"no" doc:"text, JSONL, Parquet or Arrow files and folders to ingest first"`
+	Field          string   `yaml:"field" default:"text" weights:"no" doc:"text column of JSONL, Parquet and Arrow inputs"`
+	Tokenizer      string   `yaml:"tokenizer" weights:"no" doc:"with data.inputs: a tokenizer file, or train:V for a new one of V entries"`
+	ValDocs        string   `yaml:"val_docs" default:"1%" weights:"no" doc:"with data.inputs: documents kept for validation, as a share (1%) or a count"`
+	InvalidUTF8    string   `yaml:"invalid_utf8" default:"fail" enum:"fail|skip|replace" weights:"no" doc:"text that is not UTF-8"`
+	BadLine        string   `yaml:"bad_line" default:"fail" enum:"fail|skip" weights:"no" doc:"a JSONL line that cannot be read"`
+	Truncated      string   `yaml:"truncated" default:"fail" enum:"fail|skip" weights:"no" doc:"a compressed file that ends early"`
+	Empty          string   `yaml:"empty" default:"skip" enum:"fail|skip" weights:"no" doc:"a document without text"`
+	Duplicate      string   `yaml:"duplicate" default:"skip" enum:"fail|skip" weights:"no" doc:"a document whose text was seen before"`
+	SkipBudget     float64  `yaml:"skip_budget" default:"0.01" min:"0" max:"1" weights:"no" doc:"largest share of documents that may be skipped for being bad"`
+	Subset         Subset   `yaml:"subset" doc:"train on a part of the documents, chosen by its own seed"`
+	Pool           string   `yaml:"pool" doc:"k/n: the k-th of n independent parts of the documents; empty = all"`
+	Mode           string   `yaml:"mode" default:"repack" enum:"fixed|block|reshuffle|repack" doc:"what changes from epoch to epoch (see docs/formats/stream.md)"`
+	Block          int64    `yaml:"block" default:"2048" min:"1" max:"1099511627776" doc:"mode block: windows in a block"`
+	Seq            int      `yaml:"seq" default:"512" min:"1" max:"1048576" doc:"tokens in a row (T)"`
+	Seed           *uint64  `yaml:"seed" doc:"seed of the order; null = train.seed"`
+	Tail           string   `yaml:"tail" default:"drop" enum:"drop|carry|pad" doc:"tokens of an epoch that do not fill a row"`
+	Targets        string   `yaml:"targets" default:"all" enum:"all|inside" doc:"all: predict across documents too; inside: not the first token of a document"`
+	DocMask        bool     `yaml:"doc_mask" default:"true" doc:"attention stays inside a document"`
+	ResetPositions bool     `yaml:"reset_positions" default:"false" doc:"positions start again at each document"`
+}
+
+// Subset chooses documents before anything else does. Zero means no limit.
+type Subset struct {
+	Tokens int64  `yaml:"tokens" default:"0" min:"0" max:"1099511627776" doc:"stop after the document that reaches this many tokens; 0 = all"`
+	Docs   int64  `yaml:"docs" default:"0" min:"0" max:"1099511627776" doc:"this many documents; 0 = all"`
+	Seed   uint64 `yaml:"seed" default:"0" doc:"seed of the choice"`
+}
+
+// Train says how long to train and on what. Exactly one of Epochs, Tokens and
+// Steps is above zero.
+type Train struct {
+	Batch      int     `yaml:"batch" default:"8" min:"1" max:"1048576" doc:"rows in an optimiser step, over all devices"`
+	Epochs     float64 `yaml:"epochs" default:"0" min:"0" max:"1e6" doc:"length in passes over the data"`
+	Tokens     int64   `yaml:"tokens" default:"0" min:"0" max:"1125899906842624" doc:"length in tokens"`
+	Steps      int64   `yaml:"steps" default:"0" min:"0" max:"1099511627776" doc:"length in optimiser steps"`
+	MicroBatch int     `yaml:"micro_batch" default:"0" min:"0" max:"1048576" doc:"rows of one logical shard; 0 = automatic"`
+	Devices    int     `yaml:"devices" default:"1" min:"1" max:"64" weights:"no" doc:"devices (logical ones on the CPU)"`
+	Threads    int     `yaml:"threads" default:"0" min:"0" max:"1024" weights:"no" doc:"CPU threads of one device; 0 = share all cores"`
+	Seed       uint64  `yaml:"seed" default:"0" doc:"seed of the initial weights, and of the order unless data.seed is set"`
+	Precision  string  `yaml:"precision" default:"auto" enum:"auto|f32" doc:"auto = f32"`
+}
+
+// Optim is AdamW with decoupled, learning-rate-scaled decay:
+// w -= lr_t*(mhat/(sqrt(vhat)+eps) + decay*w).
+type Optim struct {
+	LR             float64  `yaml:"lr" default:"0.003" above:"0" max:"10" doc:"peak learning rate"`
+	Beta1          float64  `yaml:"beta1" default:"0.9" min:"0" below:"1" doc:"decay of the first moment"`
+	Beta2          float64  `yaml:"beta2" default:"0.95" min:"0" below:"1" doc:"decay of the second moment"`
+	Eps            float64  `yaml:"eps" default:"1e-08" above:"0" max:"1" doc:"added to the root of the second moment"`
+	Clip           float64  `yaml:"clip" default:"1" min:"0" max:"1e6" doc:"largest global gradient norm, applied before the moments; 0 = off"`
+	WarmupFrac     float64  `yaml:"warmup_frac" default:"0.01" min:"0" max:"1" doc:"share of the steps that warm up linearly"`
+	WarmupSteps    *int64   `yaml:"warmup_steps" min:"0" max:"1099511627776" doc:"warm-up in steps, instead of warmup_frac"`
+	MinLRRatio     float64  `yaml:"min_lr_ratio" default:"0" min:"0" max:"1" doc:"the cosine ends at lr times this"`
+	WeightDecay    float64  `yaml:"weight_decay" default:"0.1" min:"0" max:"1000" doc:"decay of hidden matrices"`
+	HeadDecay      *float64 `yaml:"head_decay" min:"0" max:"1000" doc:"decay of an untied head; null = weight_decay"`
+	EmbeddingDecay float64  `yaml:"embedding_decay" default:"0" min:"0" max:"1000" doc:"decay of an untied token embedding"`
+	TiedDecay      float64  `yaml:"tied_decay" default:"0" min:"0" max:"1000" doc:"decay of the shared matrix when model.tie is on"`
+	NormDecay      float64  `yaml:"norm_decay" default:"0" min:"0" max:"1000" doc:"decay of norm scales"`
+	LRMul          LRMul    `yaml:"lr_mul" doc:"learning-rate multiplier of each parameter role"`
+}
+
+// LRMul multiplies the learning rate of a parameter role.
+type LRMul struct {
+	Hidden    float64 `yaml:"hidden" default:"1" min:"0" max:"1000" doc:"hidden matrices"`
+	Head      float64 `yaml:"head" default:"1" min:"0" max:"1000" doc:"untied output head"`
+	Embedding float64 `yaml:"embedding" default:"1" min:"0" max:"1000" doc:"untied token embedding"`
+	Tied      float64 `yaml:"tied" default:"1" min:"0" max:"1000" doc:"shared matrix"`
+	Norm      float64 `yaml:"norm" default:"1" min:"0" max:"1000" doc:"norm scales"`
+}
+
+// Eval says when and on how much validation runs. It never changes a weight.
+type Eval struct {
+	Every int64 `yaml:"every" default:"0" min:"0" max:"1099511627776" weights:"no" doc:"steps between validations; 0 = 20 in a run"`
+	Rows  int64 `yaml:"rows" default:"0" min:"0" max:"1099511627776" weights:"no" doc:"rows of the validation store; 0 = all"`
+	Batch int   `yaml:"batch" default:"0" min:"0" max:"1048576" weights:"no" doc:"rows at a time; 0 = train.batch"`
+}
+
+// Save says when checkpoints are written and how many stay. One is always
+// written at the end of a run and on a stop.
+type Save struct {
+	Every   int64   `yaml:"every" default:"0" min:"0" max:"1099511627776" weights:"no" doc:"steps between checkpoints; 0 = by time only"`
+	Minutes float64 `yaml:"minutes" default:"10" min:"0" max:"1e5" weights:"no" doc:"minutes between checkpoints; 0 = by steps only"`
+	Keep    int     `yaml:"keep" default:"3" min:"0" max:"1000000" weights:"no" doc:"newest checkpoints that stay; 0 = all"`
+}
+
+// Log says how often a step line is printed.
+type Log struct {
+	Every int64 `yaml:"every" default:"10" min:"1" max:"1099511627776" weights:"no" doc:"steps between lines on the terminal; metrics.jsonl has every step"`
+}
+
+// Metrics is the Prometheus endpoint.
+type Metrics struct {
+	Addr string `yaml:"addr" weights:"no" doc:"loopback address such as 127.0.0.1:9090; empty = off"`
+}
+
+// Pprof is the net/http/pprof endpoint.
+type Pprof struct {
+	Addr string `yaml:"addr" weights:"no" doc:"loopback address such as 127.0.0.1:6060; empty = off"`
+}
