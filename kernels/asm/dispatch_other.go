@@ -1,0 +1,37 @@
+//go:build !amd64 || purego
+
+package asm
+
+// There is no assembly for this build: the constant removes every use of the
+// functions below, which exist so that the same callers compile.
+const (
+	vectorName = ""
+	vector     = false
+)
+
+const unreachable = "asm: vector kernel called in a build without one"
+
+func tileVec(int, *float32, *float32, *float32, int, int)                { panic(unreachable) }
+func packRows6Vec(int, *float32, *float32, int)                          { panic(unreachable) }
+func packRows16Vec(int, *float32, *float32, int)                         { panic(unreachable) }
+func packCols6Vec(int, *float32, *float32, int)                          { panic(unreachable) }
+func packCols16Vec(int, *float32, *float32, int)                         { panic(unreachable) }
+func fmaPeakVec(int, *float32)                                           { panic(unreachable) }
+func dotVec(int, *float32, *float32) float32                             { panic(unreachable) }
+func dot3Vec(int, *float32, *float32, *float32) float32                  { panic(unreachable) }
+func sumSqVec(int, *float32) float32                                     { panic(unreachable) }
+func maxVec(int, *float32) float32                                       { panic(unreachable) }
+func expSumVec(int, *float32, *float32, float32, float32) float32        { panic(unreachable) }
+func scaleVec(int, *float32, float32)                                    { panic(unreachable) }
+func scaleMulVec(int, *float32, *float32, *float32, float32)             { panic(unreachable) }
+func addVec(int, *float32, *float32)                                     { panic(unreachable) }
+func axpyVec(int, *float32, *float32, float32)                           { panic(unreachable) }
+func ropeVec(int, *float32, *float32, *float32, *float32)                { panic(unreachable) }
+func ropeInvVec(int, *float32, *float32, *float32, *float32)             { panic(unreachable) }
+func swigluVec(int, *float32, *float32, *float32)                        { panic(unreachable) }
+func swigluBwdVec(int, *float32, *float32, *float32, *float32, *float32) { panic(unreachable) }
+func rmsBwdVec(int, *float32, *float32, *float32, *float32, *float32, float32, float32) {
+	panic(unreachable)
+}
+func dSoftmaxVec(int, *float32, *float32, float32, float32)          { panic(unreachable) }
+func adamWVec(int, *float32, *float32, *float32, *float32, *float32) { panic(unreachable) }

@@ -1,0 +1,38 @@
+// Package asm holds the innermost loops of the CPU kernels: short functions over
+// slices of float32, in generated assembly where the processor allows it and in
+// plain Go elsewhere.
+//
+// It knows nothing of tensors, threads or models. Callers split the work; a call
+// should stay below about 50 microseconds (some 100,000 elements), because the
+// garbage collector cannot stop a goroutine inside assembly.
+//
+// # Kernel sets
+//
+// [Kernels] names the set in use. "avx2+fma" is the assembly of avx2_amd64.s and
+// is taken on amd64 processors that have both extensions. "generic" is plain Go:
+// on other processors and under the build tag purego. Both have the same meaning,
+// described at each function, and each is a pure function of its arguments: a
+// reduction visits its lanes in an order that depends on the length only. The
+// bits of the two sets differ, because assembly sums eight to thirty-two lanes
+// side by side and fuses multiplications with additions, so a run must be
+// resumed with the set it was started with to get equal bits.
+//
+// # Arguments
+//
+// Slices that are walked together must have equal lengths; anything else panics,
+// since assembly would read past the end. Any length works, 0 included. A
+// destination may be the same slice as a source, element for element, unless the
+// function says otherwise; slices that overlap with a shift give undefined
+// values. Nothing is kept after the call, nothing is allocated. Reads and writes
+// never leave the slices.
+//
+// # Regenerating
+//
+// The generator is a module of its own in _gen, so that the product does not
+// depend on it. From the root of the repository:
+//
+//	go generate ./kernels/asm                       # writes avx2_amd64.s and .go
+//	cd kernels/asm/_gen && go run . -check ..       # fails when they are stale
+package asm
+
+//go:generate go run -C _gen . -out ../avx2_amd64.s -stubs ../avx2_amd64.go -pkg asm

@@ -1,0 +1,148 @@
+package asm
+
+import (
+	"math"
+	"math/rand/v2"
+	"testing"
+)
+
+// TestTile compares the micro-kernel with float64 for all small k, on exact
+// operands that end at an unreadable page, and checks the gaps between the rows
+// of C.
+func TestTile(t *testing.T) {
+	r := rand.New(rand.NewPCG(7, 8))
+	const maxK, maxLd = 300, 40
+	memA, memB, memC := guarded(t, maxK*MR), guarded(t, maxK*NR), guarded(t, (MR-1)*maxLd+NR)
+	ks := []int{255, 256, 257, maxK}
+	for k := range 60 {
+		ks = append(ks, k)
+	}
+	for set, tile := range map[string]func(int, []float32, []float32, []float32, int, bool){"active": Tile, "generic": tileGeneric} {
+		for _, k := range ks {
+			for _, ldc := range []int{NR, NR + 1, maxLd} {
+				a, b := memA[len(memA)-k*MR:], memB[len(memB)-k*NR:]
+				c := memC[len(memC)-(MR-1)*ldc-NR:]
+				fill(r, a)
+				fill(r, b)
+				fill(r, c)
+				old := append([]float32(nil), c...)
+				accumulate := k%2 == 1
+				tile(k, a, b, c, ldc, accumulate)
+				for i, got := range c {
+					row, col := i/ldc, i%ldc
+					if col >= NR {
+						if got != old[i] {
+							t.Fatalf("%s: k=%d ldc=%d: gap behind row %d was written", set, k, ldc, row)
+						}
+						continue
+					}
+					var want float64
+					if accumulate {
+						want = float64(old[i])
+					}
+					for kk := range k {
+						want += float64(a[kk*MR+row]) * float64(b[kk*NR+col])
+					}
+					if !(math.Abs(float64(got)-want) <= 2e-5) {
+						t.Fatalf("%s: k=%d ldc=%d c[%d,%d] = %g, want %g", set, k, ldc, row, col, got, want)
+					}
+				}
+			}
+		}
+	}
+}
+
+func fill(r *rand.Rand, x []float32) {
+	for i := range x {
+		x[i] = r.Float32() - 0.5
+	}
+}
+
+func TestPack(t *testing.T) {
+	type packer struct {
+		name  string
+		width int // rows or columns of the panel
+		slack int
+		rows  bool
+		pack  func(dst, src []float32, lds, k int)
+	}
+	for _, p := range []packer{
+		{"PackRows6", MR, PackSlack, true, PackRows6},
+		{"PackRows16", NR, 0, true, PackRows16},
+		{"PackCols6", MR, 0, false, PackCols6},
+		{"PackCols16", NR, 0, false, PackCols16},
+		{"rows6 generic", MR, 0, true, func(d, s []float32, lds, k int) { packRowsGeneric(d, s, lds, MR, 0, k) }},
+		{"rows16 generic", NR, 0, true, func(d, s []float32, lds, k int) { packRowsGeneric(d, s, lds, NR, 0, k) }},
+		{"cols6 generic", MR, 0, false, func(d, s []float32, lds, k int) { packColsGeneric(d, s, lds, MR, k) }},
+		{"cols16 generic", NR, 0, false, func(d, s []float32, lds, k int) { packColsGeneric(d, s, lds, NR, k) }},
+	} {
+		memSrc, memDst := guarded(t, 80*80), guarded(t, 70*NR+PackSlack)
+		for k := range 70 {
+			rows, cols := p.width, k
+			if !p.rows {
+				rows, cols = k, p.width
+			}
+			lds := cols + k%5
+			var src []float32
+			if rows > 0 {
+				src = memSrc[len(memSrc)-(rows-1)*lds-cols:]
+			}
+			for i := range src {
+				src[i] = float32(i)
+			}
+			dst := memDst[len(memDst)-p.width*k-p.slack:]
+			clear(dst)
+			p.pack(dst, src, lds, k)
+			for kk := range k {
+				for i := range p.width {
+					at := kk*lds + i
+					if p.rows {
+						at = i*lds + kk
+					}
+					want := src[at]
+					if got := dst[kk*p.width+i]; got != want {
+						t.Fatalf("%s: k=%d lds=%d: panel element (%d,%d) = %g, want %g", p.name, k, lds, kk, i, got, want)
+					}
+				}
+			}
+		}
+	}
+}
+
+// TestMatrixBounds: every argument that would let assembly leave its slices.
+func TestMatrixBounds(t *testing.T) {
+	f := func(n int) []float32 { return make([]float32, n) }
+	const k = 8
+	for name, call := range map[string]func(){
+		"Tile k<0":          func() { Tile(-1, f(48), f(128), f(96), NR, false) },
+		"Tile a":            func() { Tile(k, f(k*MR-1), f(k*NR), f(96), NR, false) },
+		"Tile b":            func() { Tile(k, f(k*MR), f(k*NR-1), f(96), NR, false) },
+		"Tile c":            func() { Tile(k, f(k*MR), f(k*NR), f(95), NR, false) },
+		"Tile ldc":          func() { Tile(k, f(k*MR), f(k*NR), f(96), NR-1, false) },
+		"PackRows6 dst":     func() { PackRows6(f(MR*k+PackSlack-1), f(MR*k), k, k) },
+		"PackRows6 src":     func() { PackRows6(f(MR*k+PackSlack), f(MR*k-1), k, k) },
+		"PackRows16 dst":    func() { PackRows16(f(NR*k-1), f(NR*k), k, k) },
+		"PackRows16 stride": func() { PackRows16(f(NR*k), f(NR*k), k-1, k) },
+		"PackCols6 src":     func() { PackCols6(f(MR*k), f(MR*k-1), MR, k) },
+		"PackCols6 k<0":     func() { PackCols6(f(MR*k), f(MR*k), MR, -1) },
+		"PackCols16 dst":    func() { PackCols16(f(NR*k-1), f(NR*k), NR, k) },
+		"PackCols16 stride": func() { PackCols16(f(NR*k), f(NR*k), NR-1, k) },
+	} {
+		func() {
+			defer func() {
+				if recover() == nil {
+					t.Errorf("%s: no panic", name)
+				}
+			}()
+			call()
+		}()
+	}
+}
+
+func TestFMAPeakCounts(t *testing.T) {
+	for _, n := range []int{1, 2, 100} {
+		if a, b := FMAPeak(n), FMAPeak(2*n); a <= 0 || b != 2*a {
+			t.Errorf("FMAPeak(%d) reports %d operations, FMAPeak(%d) %d", n, a, 2*n, b)
+		}
+	}
+}

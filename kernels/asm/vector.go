@@ -1,0 +1,134 @@
+package asm
+
+import "fmt"
+
+// Kernels names the set of kernels this process uses: "avx2+fma" or "generic".
+func Kernels() string {
+	if vector {
+		return vectorName
+	}
+	return "generic"
+}
+
+// same panics unless all lengths are n.
+func same(name string, n int, others ...int) {
+	for _, m := range others {
+		if m != n {
+			mismatch(name, n, m)
+		}
+	}
+}
+
+//go:noinline
+func mismatch(name string, n, m int) {
+	panic(fmt.Sprintf("asm: %s: slices of %d and %d elements; all slices must have one length", name, n, m))
+}
+
+// Dot returns the sum of a[i]*b[i], summed in float32.
+func Dot(a, b []float32) float32 {
+	same("Dot", len(a), len(b))
+	if vector && len(a) > 0 {
+		return dotVec(len(a), &a[0], &b[0])
+	}
+	return dotGeneric(a, b)
+}
+
+// Dot3 returns the sum of a[i]*b[i]*c[i], summed in float32.
+func Dot3(a, b, c []float32) float32 {
+	same("Dot3", len(a), len(b), len(c))
+	if vector && len(a) > 0 {
+		return dot3Vec(len(a), &a[0], &b[0], &c[0])
+	}
+	return dot3Generic(a, b, c)
+}
+
+// SumSq returns the sum of x[i]*x[i], summed in float32.
+func SumSq(x []float32) float32 {
+	if vector && len(x) > 0 {
+		return sumSqVec(len(x), &x[0])
+	}
+	return sumSqGeneric(x)
+}
+
+// Max returns the largest x[i], -Inf for an empty slice. NaN is passed over, so
+// a slice of nothing but NaN gives -Inf as well.
+func Max(x []float32) float32 {
+	if vector && len(x) > 0 {
+		return maxVec(len(x), &x[0])
+	}
+	return maxGeneric(x)
+}
+
+// ExpSum sets dst[i] = exp(x[i]*scale - sub) and returns the sum of dst. The
+// exponential is within 2 ulp of the true value of its float32 argument; results
+// that would be subnormal (arguments below -87.3365) are 0, so -Inf gives 0;
+// arguments above 88.7228 give +Inf; NaN gives NaN.
+func ExpSum(dst, x []float32, scale, sub float32) float32 {
+	same("ExpSum", len(dst), len(x))
+	if vector && len(x) > 0 {
+		return expSumVec(len(x), &dst[0], &x[0], scale, sub)
+	}
+	return expSumGeneric(dst, x, scale, sub)
+}
+
+// Scale sets x[i] = x[i]*s.
+func Scale(x []float32, s float32) {
+	if vector && len(x) > 0 {
+		scaleVec(len(x), &x[0], s)
+		return
+	}
+	scaleGeneric(x, s)
+}
+
+// ScaleMul sets dst[i] = x[i]*s*w[i].
+func ScaleMul(dst, x, w []float32, s float32) {
+	same("ScaleMul", len(dst), len(x), len(w))
+	if vector && len(x) > 0 {
+		scaleMulVec(len(x), &dst[0], &x[0], &w[0], s)
+		return
+	}
+	scaleMulGeneric(dst, x, w, s)
+}
+
+// Add sets dst[i] = dst[i] + x[i].
+func Add(dst, x []float32) {
+	same("Add", len(dst), len(x))
+	if vector && len(x) > 0 {
+		addVec(len(x), &dst[0], &x[0])
+		return
+	}
+	addGeneric(dst, x)
+}
+
+// Axpy sets dst[i] = dst[i] + x[i]*s.
+func Axpy(dst, x []float32, s float32) {
+	same("Axpy", len(dst), len(x))
+	if vector && len(x) > 0 {
+		axpyVec(len(x), &dst[0], &x[0], s)
+		return
+	}
+	axpyGeneric(dst, x, s)
+}
+
+// Rope rotates the pairs (a[i], b[i]) by the angles whose cosines and sines are
+// given, in place: a = a*cos - b*sin, b = b*cos + a*sin. With the two halves of a
+// head as a and b this is the half-split rotary embedding.
+func Rope(a, b, cos, sin []float32) {
+	same("Rope", len(a), len(b), len(cos), len(sin))
+	if vector && len(a) > 0 {
+		ropeVec(len(a), &a[0], &b[0], &cos[0], &sin[0])
+		return
+	}
+	ropeGeneric(a, b, cos, sin)
+}
+
+// RopeInv rotates back: a = a*cos + b*sin, b = b*cos - a*sin. It is also the
+// gradient of Rope.
+func RopeInv(a, b, cos, sin []float32) {
+	same("RopeInv", len(a), len(b), len(cos), len(sin))
+	if vector && len(a) > 0 {
+		ropeInvVec(len(a), &a[0], &b[0], &cos[0], &sin[0])
+		return
+	}
+	ropeInvGeneric(a, b, cos, sin)
+}
