@@ -1,0 +1,319 @@
+package shards
+
+import (
+	"bufio"
+	"bytes"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path"
+	"path/filepath"
+	"strings"
+	"unicode/utf8"
+
+	"github.com/klauspost/compress/gzip"
+	"github.com/klauspost/compress/zstd"
+)
+
+// Decompression limits. A window above maxWindow is refused before it is
+// allocated; output may be any size up to freeOutput and must stay below
+// maxRatio times the compressed bytes beyond that.
+const (
+	maxWindow  = 32 << 20
+	freeOutput = 64 << 20
+	maxRatio   = 200
+	maxOutput  = 64 << 30
+)
+
+// Magic numbers at the start of a file.
+const (
+	magicGzip    = "\x1f\x8b"
+	magicZstd    = "\x28\xb5\x2f\xfd"
+	magicParquet = "PAR1"
+	magicArrow   = "ARROW1\x00\x00"
+	bom          = "\xef\xbb\xbf"
+)
+
+// foreign are formats met in the wild that are not read, by magic number.
+var foreign = []struct{ magic, name, fix string }{
+	{"PK\x03\x04", "a zip archive", "unpack it first"},
+	{"BZh", "bzip2", "decompress it or recompress with zstd"},
+	{"\xfd7zXZ\x00", "xz", "decompress it or recompress with zstd"},
+	{"7z\xbc\xaf\x27\x1c", "a 7-Zip archive", "unpack it first"},
+	{"\x04\x22\x4d\x18", "an LZ4 file", "decompress it or recompress with zstd"},
+	{"PARE", "an encrypted Parquet file", "decrypt it first"},
+	{"Obj\x01", "an Avro file", "convert it to Parquet"},
+	{"ORC", "an ORC file", "convert it to Parquet"},
+	{"FEA1", "a Feather version 1 file", "rewrite it as Arrow IPC"},
+	{"\xff\xfe", "UTF-16 text", "convert it with iconv -f UTF-16 -t UTF-8"},
+	{"\xfe\xff", "UTF-16 text", "convert it with iconv -f UTF-16 -t UTF-8"},
+	{"%PDF", "a PDF document", "extract its text first"},
+}
+
+// declared is what a file name says about the file. The kind is empty for a
+// name that says nothing.
+func declared(name string) (Kind, string) {
+	base := strings.ToLower(path.Base(filepath.ToSlash(name)))
+	comp := compNone
+	switch path.Ext(base) {
+	case ".gz", ".gzip":
+		comp = compGzip
+	case ".zst", ".zstd":
+		comp = compZstd
+	}
+	if comp != compNone {
+		base = strings.TrimSuffix(base, path.Ext(base))
+	}
+	switch path.Ext(base) {
+	case ".jsonl", ".ndjson":
+		return KindJSONL, comp
+	case ".parquet", ".pq":
+		return KindParquet, comp
+	case ".arrow", ".feather", ".ipc":
+		return KindArrowFile, comp // or a stream: the magic number decides
+	case ".arrows":
+		return KindArrowStream, comp
+	}
+	return kindUnknown, comp
+}
+
+// sniff is what the first bytes say.
+func sniffComp(head []byte) string {
+	switch {
+	case bytes.HasPrefix(head, []byte(magicGzip)):
+		return compGzip
+	case bytes.HasPrefix(head, []byte(magicZstd)), isSkippable(head):
+		return compZstd
+	}
+	return compNone
+}
+
+// isSkippable recognises a zstd skippable frame (magic 0x184D2A50 to 5F).
+func isSkippable(head []byte) bool {
+	return len(head) >= 4 && head[0]&0xf0 == 0x50 && head[1] == 0x2a && head[2] == 0x4d && head[3] == 0x18
+}
+
+func sniffKind(head []byte) Kind {
+	switch {
+	case bytes.HasPrefix(head, []byte(magicParquet)):
+		return KindParquet
+	case bytes.HasPrefix(head, []byte(magicArrow)):
+		return KindArrowFile
+	case len(head) >= 8 && bytes.HasPrefix(head, []byte("\xff\xff\xff\xff")) && head[7] == 0:
+		return KindArrowStream
+	}
+	return kindUnknown
+}
+
+// classify decides kind and compression of a regular file from its name and
+// first bytes. Names that promise a format must keep it; other files met in a
+// walk that are not text are marked with Skip.
+func (in *Input) classify(o Options) error {
+	f, err := in.open()
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	raw := make([]byte, sniffBytes)
+	n, err := io.ReadFull(f, raw)
+	if err != nil && err != io.EOF && err != io.ErrUnexpectedEOF {
+		return fmt.Errorf("shards: %w; check that the file is readable", err)
+	}
+	raw = raw[:n]
+	wantKind, wantComp := declared(in.Path)
+	if o.Kind != "" {
+		wantKind = o.Kind
+	}
+	in.Compression = sniffComp(raw)
+	if in.Compression == compNone {
+		// An empty or foreign file under a compressed name keeps the compression
+		// it claims, so that reading it reports the damage.
+		in.Compression = wantComp
+	}
+	head, full := raw, n == sniffBytes
+	var headErr error
+	if in.Compression != compNone {
+		if _, err := f.Seek(0, io.SeekStart); err != nil {
+			return fmt.Errorf("shards: %w", err)
+		}
+		head, headErr = decodedHead(f, in.Compression)
+		full = len(head) == sniffBytes
+	}
+	got := sniffKind(head)
+	in.Kind = wantKind
+	switch {
+	case wantKind == KindArrowFile && got == KindArrowStream && o.Kind == "":
+		in.Kind = KindArrowStream
+	case wantKind == kindUnknown && got != kindUnknown:
+		in.Kind = got
+	case wantKind == kindUnknown:
+		in.Kind = KindText
+	}
+	if in.Kind != KindText {
+		return nil
+	}
+	return in.classifyText(o, head, full, headErr)
+}
+
+// classifyText applies the rule for text: no NUL byte in the head, and UTF-8
+// unless a policy for invalid UTF-8 was chosen. A named file that breaks it is
+// an error here, a walked one is left out.
+func (in *Input) classifyText(o Options, head []byte, full bool, headErr error) error {
+	if o.Kind == KindText {
+		return nil
+	}
+	var why Reason
+	var detail string
+	cut := errors.Is(headErr, io.ErrUnexpectedEOF)
+	if i := bytes.IndexByte(head, 0); i >= 0 {
+		why, detail = BinaryFile, fmt.Sprintf("NUL byte at offset %d", i)
+	} else if headErr != nil && !cut {
+		why, detail = BinaryFile, fmt.Sprintf("cannot be decompressed: %v", headErr)
+	} else if at := invalidAt(head, full || cut); at >= 0 && o.InvalidUTF8 == "" && in.walked {
+		why = NotUTF8File
+	}
+	for _, f := range foreign {
+		if bytes.HasPrefix(head, []byte(f.magic)) && (why != "" || invalidAt(head, full) >= 0) {
+			why, detail = BinaryFile, fmt.Sprintf("this is %s, which is not read; %s", f.name, f.fix)
+		}
+	}
+	switch {
+	case why == "":
+		return nil
+	case in.walked:
+		in.Skip = why
+		return nil
+	}
+	return &Error{Path: in.Path, Reason: why, Detail: detail, Fix: "name text, JSONL, Arrow or Parquet files, or set data.kind: text to read it as text all the same"}
+}
+
+// invalidAt is the offset of the first byte that is not UTF-8, or -1. With cut
+// set a rune that is merely incomplete at the end is no fault.
+func invalidAt(b []byte, cut bool) int {
+	for i := 0; i < len(b); {
+		if b[i] < utf8.RuneSelf {
+			i++
+			continue
+		}
+		r, n := utf8.DecodeRune(b[i:])
+		if r == utf8.RuneError && n <= 1 {
+			if cut && !utf8.FullRune(b[i:]) {
+				return -1
+			}
+			return i
+		}
+		i += n
+	}
+	return -1
+}
+
+// decodedHead returns up to sniffBytes of decompressed data and the error that
+// came before them, io.EOF excluded.
+func decodedHead(r io.Reader, comp string) ([]byte, error) {
+	d, err := decompress(r, comp)
+	if err != nil {
+		return nil, err
+	}
+	defer d.Close()
+	buf := make([]byte, sniffBytes)
+	n := 0
+	for n < len(buf) {
+		m, err := d.Read(buf[n:])
+		n += m
+		if err == io.EOF {
+			return buf[:n], nil
+		}
+		if err != nil {
+			return buf[:n], err
+		}
+	}
+	return buf, nil
+}
+
+// open opens the file, below its folder when it was met in a walk, so that a
+// link swapped in later cannot lead elsewhere.
+func (in *Input) open() (*os.File, error) {
+	if in.stdin {
+		return os.Stdin, nil
+	}
+	var f *os.File
+	var err error
+	if in.root == "" {
+		f, err = os.Open(in.Path)
+	} else {
+		var root *os.Root
+		if root, err = os.OpenRoot(in.root); err == nil {
+			f, err = root.Open(filepath.FromSlash(in.Rel))
+			root.Close()
+		}
+	}
+	if err != nil {
+		return nil, fmt.Errorf("shards: %s: %w; check that it is there and readable", in.Path, err)
+	}
+	return f, nil
+}
+
+// decompress returns the plain bytes of r. Its Close does not close r. Errors
+// of Read are io.EOF, io.ErrUnexpectedEOF for input that ends too early,
+// errTooLarge over the limits, or damage.
+func decompress(r io.Reader, comp string) (io.ReadCloser, error) {
+	in := &countReader{r: r}
+	b := bufio.NewReaderSize(in, 64<<10)
+	l := &limitReader{in: in}
+	switch comp {
+	case compNone:
+		return io.NopCloser(r), nil
+	case compGzip:
+		z, err := gzip.NewReader(b)
+		if err == io.EOF {
+			err = io.ErrUnexpectedEOF // a gzip file is never empty
+		}
+		if err != nil {
+			return nil, err
+		}
+		l.r, l.close = z, func() { z.Close() }
+	case compZstd:
+		if _, err := b.Peek(1); err == io.EOF {
+			return nil, io.ErrUnexpectedEOF // a zstd file is never empty either
+		}
+		z, err := zstd.NewReader(b, zstd.WithDecoderConcurrency(1), zstd.WithDecoderMaxWindow(maxWindow))
+		if err != nil {
+			return nil, err
+		}
+		l.r, l.close = z, z.Close
+	default:
+		return nil, fmt.Errorf("unknown compression %q", comp)
+	}
+	return l, nil
+}
+
+type countReader struct {
+	r io.Reader
+	n int64
+}
+
+func (c *countReader) Read(p []byte) (int, error) {
+	n, err := c.r.Read(p)
+	c.n += int64(n)
+	return n, err
+}
+
+// limitReader holds decompressed output to the limits above.
+type limitReader struct {
+	r     io.Reader
+	in    *countReader
+	out   int64
+	close func()
+}
+
+func (l *limitReader) Read(p []byte) (int, error) {
+	n, err := l.r.Read(p)
+	l.out += int64(n)
+	if l.out > maxOutput || (l.out > freeOutput && l.out > maxRatio*l.in.n) {
+		return 0, fmt.Errorf("%w: %d bytes out of %d (%d:1 and %d GiB are allowed)", errTooLarge, l.out, l.in.n, maxRatio, maxOutput>>30)
+	}
+	return n, err
+}
+
+func (l *limitReader) Close() error { l.close(); return nil }

@@ -1,0 +1,130 @@
+package shards
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+)
+
+// input reads one input to its end.
+func (r *run) input() error {
+	if r.in.Size < 0 {
+		return r.pipe()
+	}
+	f, err := r.in.open()
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	plain, err := decompress(&ctxReader{r.ctx, f}, r.in.Compression)
+	if err != nil {
+		return r.brokenStream(place{}, err)
+	}
+	defer plain.Close()
+	return r.kind(r.in.Kind, plain)
+}
+
+// kind hands the plain bytes of the input to its reader.
+func (r *run) kind(k Kind, plain io.Reader) error {
+	switch k {
+	case KindText:
+		return r.text(plain)
+	case KindJSONL:
+		return r.jsonl(plain)
+	}
+	return fmt.Errorf("shards: %s: no reader for kind %q", r.in.Path, k)
+}
+
+// text reads a whole file as one document.
+func (r *run) text(src io.Reader) error {
+	buf, err := readUpTo(r.scratch[:0], src, r.o.MaxDoc+int64(len(bom))+1)
+	r.scratch = buf
+	if err != nil {
+		return r.brokenStream(place{}, err)
+	}
+	return r.document(place{}, 0, trimBOM(buf))
+}
+
+// readUpTo appends what src holds to dst, at most limit bytes.
+func readUpTo(dst []byte, src io.Reader, limit int64) ([]byte, error) {
+	for int64(len(dst)) < limit {
+		if len(dst) == cap(dst) {
+			grown := make([]byte, len(dst), max(64<<10, 2*cap(dst)))
+			copy(grown, dst)
+			dst = grown
+		}
+		room := dst[len(dst):min(int64(cap(dst)), limit)]
+		n, err := src.Read(room)
+		dst = dst[:len(dst)+n]
+		if err == io.EOF {
+			return dst, nil
+		}
+		if err != nil {
+			return dst, err
+		}
+	}
+	return dst, nil
+}
+
+// pipe reads standard input or a named pipe: its kind shows in its first bytes,
+// a JSON object means JSON lines, anything else is text.
+func (r *run) pipe() error {
+	var src io.Reader = r.s.stdin
+	if !r.in.stdin || src == nil {
+		f, err := r.in.open()
+		if err != nil {
+			return err
+		}
+		if !r.in.stdin {
+			defer f.Close()
+		}
+		src = f
+	}
+	raw := bufio.NewReaderSize(&ctxReader{r.ctx, src}, 64<<10)
+	head, err := raw.Peek(sniffBytes)
+	if err != nil && err != io.EOF {
+		return r.brokenStream(place{}, err)
+	}
+	in := *r.in // the compression found is part of messages; the caller's Input stays as it is
+	in.Compression = sniffComp(head)
+	r.in = &in
+	plain, err := decompress(raw, in.Compression)
+	if err != nil {
+		return r.brokenStream(place{}, err)
+	}
+	defer plain.Close()
+	b := bufio.NewReaderSize(plain, 64<<10)
+	head, err = b.Peek(sniffBytes)
+	if err != nil && err != io.EOF && !errors.Is(err, io.ErrUnexpectedEOF) {
+		return r.brokenStream(place{}, err)
+	}
+	k := r.o.Kind
+	if k == "" {
+		k = sniffKind(head)
+	}
+	if k == kindUnknown {
+		k = KindText
+		if bytes.HasPrefix(bytes.TrimLeft(trimBOM(head), " \t\r\n"), []byte("{")) {
+			k = KindJSONL
+		} else if i := bytes.IndexByte(head, 0); i >= 0 {
+			return &Error{Path: in.Path, Reason: BinaryFile, Detail: fmt.Sprintf("NUL byte at offset %d", i), Fix: "pipe text, JSONL, Arrow or Parquet, or set data.kind: text"}
+		}
+	}
+	return r.kind(k, b)
+}
+
+// ctxReader ends a long read soon after its context does.
+type ctxReader struct {
+	ctx context.Context
+	r   io.Reader
+}
+
+func (c *ctxReader) Read(p []byte) (int, error) {
+	if err := context.Cause(c.ctx); err != nil {
+		return 0, err
+	}
+	return c.r.Read(p)
+}

@@ -1,0 +1,326 @@
+package shards
+
+import (
+	"bytes"
+	"context"
+	"crypto/sha256"
+	"errors"
+	"fmt"
+	"io"
+	"strings"
+	"sync"
+	"unicode/utf8"
+
+	"refrain/pipeline"
+	"refrain/stages/item"
+)
+
+// Source is the stage that sends the documents of its inputs in order, in
+// blocks of at least BlockBytes of text. It implements
+// pipeline.Stage[struct{}, *item.Docs] and runs once.
+type Source struct {
+	inputs []Input
+	o      Options
+	err    error // of the options, reported by Run
+	stdin  io.Reader
+
+	mu  sync.Mutex
+	rep Report
+	ran bool
+}
+
+var _ pipeline.Stage[struct{}, *item.Docs] = (*Source)(nil)
+
+// New makes a Source of inputs found by Discover. Bad options are reported by
+// Run. The slice is not changed and must not be changed while Run runs.
+func New(inputs []Input, o Options) *Source {
+	return &Source{inputs: inputs, o: o.withDefaults(), err: o.Validate()}
+}
+
+// SetStdin makes the input "-" read from r in place of the process's standard
+// input. Call it before Run.
+func (s *Source) SetStdin(r io.Reader) { s.stdin = r }
+
+// Report returns what was read and left out so far; after Run it is complete.
+// It may be called while Run runs; the counts are then those of the last
+// finished input.
+func (s *Source) Report() Report {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.rep.clone()
+}
+
+// Run reads all inputs and sends their documents. It blocks while the link is
+// full and returns the cause when ctx is cancelled. Data faults are *Error or
+// *BudgetError.
+func (s *Source) Run(ctx context.Context, _ pipeline.In[struct{}], out pipeline.Out[*item.Docs]) error {
+	if s.err != nil {
+		return s.err
+	}
+	s.mu.Lock()
+	again := s.ran
+	s.ran = true
+	s.mu.Unlock()
+	if again {
+		return errors.New("shards: a Source runs once; make a new one")
+	}
+	r := &run{ctx: ctx, out: out, s: s}
+	if s.o.Duplicate != Keep {
+		r.seen = make(map[[16]byte]struct{})
+	}
+	err := r.all()
+	r.publish()
+	return err
+}
+
+// run is the state of one Run.
+type run struct {
+	ctx  context.Context
+	out  pipeline.Out[*item.Docs]
+	s    *Source
+	in   *Input  // being read
+	o    Options // of that input
+	rep  Report
+	seen map[[16]byte]struct{} // SHA-256, cut to 128 bits, of every text sent
+
+	id      uint64 // of the next record
+	seq     int64  // of the next block
+	block   *item.Docs
+	arena   []byte // text of the block, carved from the front
+	scratch []byte // a whole text document
+	mended  []byte // a document with its invalid UTF-8 replaced
+}
+
+func (r *run) publish() {
+	r.s.mu.Lock()
+	r.s.rep = r.rep.clone()
+	r.s.mu.Unlock()
+}
+
+func (r *run) all() error {
+	for i := range r.s.inputs {
+		if err := context.Cause(r.ctx); err != nil {
+			return err
+		}
+		r.in = &r.s.inputs[i]
+		r.o = r.s.o
+		if r.in.Options != nil {
+			if err := r.in.Options.Validate(); err != nil {
+				return fmt.Errorf("%s: %w", r.in.Path, err)
+			}
+			r.o = r.in.Options.withDefaults()
+			r.o.Duplicate = r.s.o.Duplicate
+		}
+		if r.in.Skip != "" {
+			r.rep.count(r.in.Skip, r.in.Path)
+			continue
+		}
+		if err := r.input(); err != nil {
+			return err
+		}
+		r.rep.Files++
+		if err := r.budget(false); err != nil {
+			return err
+		}
+		r.publish()
+	}
+	if err := r.budget(true); err != nil {
+		return err
+	}
+	return r.flush()
+}
+
+// budget compares skipped records with the share allowed. Before the end it
+// waits for a thousand records, so that one bad record among the first few does
+// not stop a long input.
+func (r *run) budget(final bool) error {
+	b := r.s.o.SkipBudget
+	n := r.rep.skipped()
+	if b == 0 || n == 0 || (!final && r.rep.Records < 1000) {
+		return nil
+	}
+	if float64(n) > b*float64(r.rep.Records) {
+		return &BudgetError{Skipped: n, Records: r.rep.Records, Budget: b, Report: r.rep.clone()}
+	}
+	return nil
+}
+
+// place is a position inside an input.
+type place struct {
+	line, row int64
+	hasRow    bool
+	byte      int64
+	hasByte   bool
+	group     int // Parquet row group or Arrow batch, counted from 0
+	hasGroup  bool
+	groupName string
+}
+
+func (p place) String() string {
+	var parts []string
+	if p.hasGroup {
+		parts = append(parts, fmt.Sprintf("%s %d", p.groupName, p.group))
+	}
+	if p.line > 0 {
+		parts = append(parts, fmt.Sprintf("line %d", p.line))
+	}
+	if p.hasRow {
+		parts = append(parts, fmt.Sprintf("row %d", p.row))
+	}
+	if p.hasByte {
+		parts = append(parts, fmt.Sprintf("byte %d", p.byte))
+	}
+	return strings.Join(parts, ", ")
+}
+
+func (r *run) where(p place) string {
+	if s := p.String(); s != "" {
+		return r.in.Path + ": " + s
+	}
+	return r.in.Path
+}
+
+// The ways out that error messages name.
+const (
+	fixUTF8      = "set data.invalid_utf8: replace to keep it or skip to leave it out"
+	fixTruncated = "fetch the file again, or set data.truncated: skip to keep what comes before the cut"
+	fixEmpty     = "remove it or set data.empty: skip"
+	fixDamaged   = "fetch or write the file again; damage is never skipped, since what comes before it may be wrong too"
+)
+
+// reject handles a record that cannot be used: it counts it, or stops.
+func (r *run) reject(p place, reason Reason, policy Policy, detail string, cause error, fix string) error {
+	if policy != Skip {
+		return &Error{Path: r.in.Path, Place: p.String(), Reason: reason, Detail: detail, Err: cause, Fix: fix}
+	}
+	r.id++
+	r.rep.Records++
+	r.rep.count(reason, r.where(p))
+	return nil
+}
+
+// brokenStream handles an error of the byte stream itself. A nil result means
+// that the input ends here and what was read is kept.
+func (r *run) brokenStream(p place, err error) error {
+	if cause := context.Cause(r.ctx); cause != nil {
+		return cause
+	}
+	switch {
+	case errors.Is(err, io.ErrUnexpectedEOF):
+		return r.reject(p, Truncated, r.o.Truncated, "the "+streamName(r.in)+" ends too early", nil, fixTruncated)
+	case errors.Is(err, errTooLarge):
+		return &Error{Path: r.in.Path, Place: p.String(), Reason: TooLong, Err: err, Fix: "decompress it by hand if it is meant to be like this"}
+	}
+	return &Error{Path: r.in.Path, Place: p.String(), Reason: damaged, Err: err, Fix: fixDamaged}
+}
+
+func streamName(in *Input) string {
+	switch in.Compression {
+	case compGzip:
+		return "gzip stream"
+	case compZstd:
+		return "zstd stream"
+	}
+	return "input"
+}
+
+// document takes one record with text. The bytes are copied.
+func (r *run) document(p place, num int64, text []byte) error {
+	if int64(len(text)) > r.o.MaxDoc {
+		return r.tooLong(p)
+	}
+	if !utf8.Valid(text) {
+		if r.o.InvalidUTF8 != Replace {
+			bad := invalidAt(text, false)
+			return r.reject(p, InvalidUTF8, r.o.InvalidUTF8, fmt.Sprintf("byte 0x%02x at byte %d of the text is not UTF-8", text[bad], bad), nil, fixUTF8)
+		}
+		r.mended = toValid(r.mended[:0], text)
+		text = r.mended
+		if int64(len(text)) > r.o.MaxDoc {
+			return r.tooLong(p)
+		}
+		r.rep.count(Replaced, r.where(p))
+	}
+	if len(text) == 0 {
+		return r.reject(p, Empty, r.o.Empty, "the document has no text", nil, fixEmpty)
+	}
+	if r.seen != nil {
+		sum := sha256.Sum256(text)
+		key := [16]byte(sum[:16])
+		if _, dup := r.seen[key]; dup {
+			return r.reject(p, Duplicate, r.o.Duplicate, "the text is equal to an earlier document's", nil,
+				"set data.duplicate: skip to leave it out or keep to use it")
+		}
+		r.seen[key] = struct{}{}
+	}
+	return r.add(num, text)
+}
+
+func (r *run) tooLong(p place) error {
+	return r.reject(p, TooLong, r.o.TooLong, fmt.Sprintf("the document is longer than %d bytes", r.o.MaxDoc), nil,
+		"raise data.max_doc or set data.too_long: skip")
+}
+
+// add copies text into the block and sends the block when it is full.
+func (r *run) add(num int64, text []byte) error {
+	if r.block == nil {
+		r.block = &item.Docs{Seq: r.seq}
+		r.seq++
+		r.arena = nil
+	}
+	if len(text) > cap(r.arena)-len(r.arena) {
+		r.arena = make([]byte, 0, max(len(text), BlockBytes/2))
+	}
+	start := len(r.arena)
+	r.arena = append(r.arena, text...)
+	own := r.arena[start:len(r.arena):len(r.arena)]
+	r.block.Docs = append(r.block.Docs, item.Doc{ID: r.id, Source: r.in.Path, Record: num, Text: own})
+	r.block.Bytes += int64(len(text))
+	r.id++
+	r.rep.Records++
+	r.rep.Docs++
+	r.rep.Bytes += int64(len(text))
+	if r.block.Bytes >= BlockBytes {
+		return r.flush()
+	}
+	return nil
+}
+
+func (r *run) flush() error {
+	if r.block == nil {
+		return nil
+	}
+	b := r.block
+	r.block, r.arena = nil, nil
+	return r.out.Send(r.ctx, b)
+}
+
+// toValid appends src to dst with each maximal invalid part replaced by U+FFFD,
+// as the Unicode Standard (section 3.9, substitution of maximal subparts) and
+// Python's "replace" do it.
+func toValid(dst, src []byte) []byte {
+	for len(src) > 0 {
+		r, n := utf8.DecodeRune(src)
+		if r != utf8.RuneError || n > 1 {
+			dst = append(dst, src[:n]...)
+			src = src[n:]
+			continue
+		}
+		dst = append(dst, "\xef\xbf\xbd"...)
+		src = src[badPart(src):]
+	}
+	return dst
+}
+
+// badPart is the length of the maximal subpart at the start of b, which is not
+// a whole rune: the longest prefix that some rune starts with, at least one.
+func badPart(b []byte) int {
+	n := 1
+	for n < len(b) && !utf8.FullRune(b[:n]) && !utf8.FullRune(b[:n+1]) {
+		n++
+	}
+	return n
+}
+
+// trimBOM drops a byte order mark, which is an encoding mark and not text.
+func trimBOM(b []byte) []byte { return bytes.TrimPrefix(b, []byte(bom)) }
