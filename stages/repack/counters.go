@@ -58,8 +58,8 @@ func (s *Stream) Counters(e int64) (Counters, error) {
 	// Positions are counted from the first token of the epoch.
 	first, limit := c.CarriedIn, c.CarriedIn+c.Inputs
 	pos := int64(0)
-	for _, doc := range p.cuts.order.docs {
-		end := pos + int64(s.lengths[doc])
+	for _, d := range p.order.docs {
+		end := pos + int64(d.n)
 		if pos >= first && pos < limit {
 			c.Started++
 		}
@@ -88,7 +88,7 @@ func (s *Stream) OrderHash(e int64) ([32]byte, error) {
 	var spans []Span
 	var buf []byte
 	for row := range p.Windows {
-		if spans, err = s.appendSpans(spans[:0], p, p.window(row)); err != nil {
+		if spans, err = s.appendSpans(spans[:0], p, row); err != nil {
 			return sum, err
 		}
 		buf = binary.LittleEndian.AppendUint32(buf[:0], uint32(len(spans)))
@@ -130,9 +130,8 @@ func (s *Stream) cutPlaces(e int64) ([]uint64, error) {
 		return nil, err
 	}
 	out := make([]uint64, p.Windows)
-	for j := range out {
-		doc := p.cuts.order.docs[p.cuts.rank[j]]
-		out[j] = uint64(doc)<<32 | uint64(p.cuts.off[j])
+	for i, c := range p.rows {
+		out[i] = uint64(p.order.docs[c.rank].doc)<<32 | uint64(c.off)
 	}
 	return out, nil
 }

@@ -4,41 +4,30 @@ import (
 	"context"
 )
 
+// docRef is one entry of a document order. The length stands beside the index
+// because a row needs both, and they would be two cache misses apart.
+type docRef struct{ doc, n uint32 }
+
 // docOrder is pi_e, materialised.
 type docOrder struct {
 	epoch int64 // the epoch whose key made it
-	docs  []uint32
+	docs  []docRef
 }
 
-// cutTable says where each window of an epoch starts: in the document of rank
-// rank[j], at token off[j]. It costs 8 bytes a window and spares every row a
-// binary search over prefix sums.
-type cutTable struct {
-	order *docOrder
-	phase int64 // stream position of window 0, counted from the epoch's first token
-	rank  []uint32
-	off   []uint32
-}
+// cut is where a window starts: token off of the document of rank rank.
+type cut struct{ rank, off uint32 }
 
-// Plan is everything that is computed ahead for one epoch: 4 bytes a document
-// and 8 bytes a window (12 for Block). It never changes and may be read
-// concurrently.
+// Plan is everything that is computed ahead for one epoch: 8 bytes a document
+// and 8 bytes a window. Its cuts lie in the order the rows are shown, so that a
+// reader that goes on to the next row finds them in its cache; no row needs a
+// search over prefix sums. A Plan never changes and may be read concurrently.
 type Plan struct {
 	Epoch   int64
 	Windows int64 // number of windows of this epoch
 	First   int64 // global number of its first window
 
-	cuts  *cutTable
-	sigma PRP      // order of the windows, unless block is set
-	block []uint32 // order of the windows in mode Block
-}
-
-// window returns the stream index of the row-th window that the epoch shows.
-func (p *Plan) window(row int64) int64 {
-	if p.block != nil {
-		return int64(p.block[row])
-	}
-	return int64(p.sigma.At(uint64(row)))
+	order *docOrder
+	rows  []cut // in the order shown: row i is window sigma(i)
 }
 
 // plan returns the plan of epoch e, building it when it is not at hand. The
@@ -95,89 +84,116 @@ func (s *Stream) planSlow(ctx context.Context, e int64) (*Plan, error) {
 // made twice.
 func (s *Stream) build(ctx context.Context, e int64, have []*Plan) (*Plan, error) {
 	p := &Plan{Epoch: e, Windows: s.WindowsIn(e), First: s.FirstWindow(e)}
-	docEpoch, phase := int64(0), s.phase(e)
+	docEpoch := int64(0)
 	if s.cfg.Mode == Repack {
 		docEpoch = e
 	}
-	var order *docOrder
 	for _, q := range have {
-		if q == nil || q.cuts.order.epoch != docEpoch {
+		if q == nil || q.order.epoch != docEpoch {
 			continue
 		}
-		order = q.cuts.order
-		if q.cuts.phase == phase && q.Windows == p.Windows {
-			p.cuts = q.cuts
+		p.order = q.order
+		if s.cfg.Mode == Fixed && s.cfg.Tail != Carry {
+			p.rows = q.rows
+			return p, nil
 		}
 	}
-	if order == nil {
+	if p.order == nil {
 		var err error
-		if order, err = s.buildOrder(ctx, docEpoch); err != nil {
+		if p.order, err = s.buildOrder(ctx, docEpoch); err != nil {
 			return nil, err
 		}
 	}
-	if p.cuts == nil {
-		var err error
-		if p.cuts, err = s.buildCuts(ctx, order, phase, p.Windows); err != nil {
-			return nil, err
-		}
+	cuts, err := s.buildCuts(ctx, p.order, s.phase(e), p.Windows)
+	if err != nil {
+		return nil, err
 	}
+	p.rows = make([]cut, p.Windows)
 	switch s.cfg.Mode {
-	case Fixed:
-		p.sigma = NewPRP(uint64(p.Windows), NewKey("win", s.cfg.Seed, 0))
 	case Block:
-		p.block = s.buildBlocks(e, p.Windows)
+		err = s.showBlocks(ctx, p.rows, cuts, e)
+	case Fixed:
+		err = show(ctx, p.rows, cuts, NewKey("win", s.cfg.Seed, 0))
 	default:
-		p.sigma = NewPRP(uint64(p.Windows), NewKey("win", s.cfg.Seed, uint64(e)))
+		err = show(ctx, p.rows, cuts, NewKey("win", s.cfg.Seed, uint64(e)))
+	}
+	if err != nil {
+		return nil, err
 	}
 	return p, nil
 }
 
-// ctxEvery is how many documents are planned between two looks at the context.
-const ctxEvery = 1 << 16
+// chunk is how many entries are planned between two looks at the context.
+const chunk = 1 << 14
+
+// forChunks calls f with the images of [0, n) under p, a chunk at a time.
+func forChunks(ctx context.Context, p *PRP, f func(at int, image []uint64)) error {
+	n := int(p.N())
+	image := make([]uint64, min(chunk, n))
+	for at := 0; at < n; at += chunk {
+		if ctx.Err() != nil {
+			return context.Cause(ctx)
+		}
+		part := image[:min(chunk, n-at)]
+		p.Fill(part, uint64(at))
+		f(at, part)
+	}
+	return nil
+}
 
 func (s *Stream) buildOrder(ctx context.Context, docEpoch int64) (*docOrder, error) {
 	pi := NewPRP(uint64(s.numDocs), NewKey("doc", s.cfg.Seed, uint64(docEpoch)))
-	docs := make([]uint32, s.numDocs)
-	for r := range docs {
-		if r%ctxEvery == 0 && ctx.Err() != nil {
-			return nil, ctx.Err()
+	docs := make([]docRef, s.numDocs)
+	err := forChunks(ctx, &pi, func(at int, image []uint64) {
+		for i, d := range image {
+			docs[at+i] = docRef{uint32(d), s.lengths[d]}
 		}
-		docs[r] = uint32(pi.At(uint64(r)))
-	}
-	return &docOrder{epoch: docEpoch, docs: docs}, nil
+	})
+	return &docOrder{epoch: docEpoch, docs: docs}, err
 }
 
-func (s *Stream) buildCuts(ctx context.Context, order *docOrder, phase, windows int64) (*cutTable, error) {
-	c := &cutTable{order: order, phase: phase, rank: make([]uint32, windows), off: make([]uint32, windows)}
+// buildCuts finds the starts of all windows in stream order.
+func (s *Stream) buildCuts(ctx context.Context, order *docOrder, phase, windows int64) ([]cut, error) {
+	cuts := make([]cut, windows)
 	T := int64(s.cfg.T)
 	pos, next, j := int64(0), phase, int64(0) // start of the document; start of window j
-	for r, doc := range order.docs {
-		if r%ctxEvery == 0 && ctx.Err() != nil {
-			return nil, ctx.Err()
+	for r, d := range order.docs {
+		if r%chunk == 0 && ctx.Err() != nil {
+			return nil, context.Cause(ctx)
 		}
-		end := pos + int64(s.lengths[doc])
+		end := pos + int64(d.n)
 		for next < end && j < windows {
-			c.rank[j], c.off[j] = uint32(r), uint32(next-pos)
+			cuts[j] = cut{uint32(r), uint32(next - pos)}
 			j++
 			next += T
 		}
 		pos = end
 	}
-	return c, nil
+	return cuts, nil
 }
 
-// buildBlocks is the window order of mode Block: inside the b-th block of m
-// windows of epoch e the order is PRP(key("blk", e*blocks + b)).
-func (s *Stream) buildBlocks(e, windows int64) []uint32 {
+// show puts cuts into the order of a window permutation.
+func show(ctx context.Context, rows, cuts []cut, k Key) error {
+	sigma := NewPRP(uint64(len(cuts)), k)
+	return forChunks(ctx, &sigma, func(at int, image []uint64) {
+		for i, j := range image {
+			rows[at+i] = cuts[j]
+		}
+	})
+}
+
+// showBlocks is show for mode Block: inside the b-th run of m windows of epoch e
+// the order is PRP(key("blk", e*blocks + b)).
+func (s *Stream) showBlocks(ctx context.Context, rows, cuts []cut, e int64) error {
 	m := s.cfg.Block
-	blocks := (s.maxWindows() + m - 1) / m
-	out := make([]uint32, windows)
-	for b, base := int64(0), int64(0); base < windows; b, base = b+1, base+m {
-		size := min(m, windows-base)
-		p := NewPRP(uint64(size), NewKey("blk", s.cfg.Seed, uint64(e*blocks+b)))
-		for i := range size {
-			out[base+i] = uint32(base + int64(p.At(uint64(i))))
+	blocks := ceilDiv(s.maxWindows(), m)
+	n := int64(len(cuts))
+	for b, base := int64(0), int64(0); base < n; b, base = b+1, base+m {
+		end := base + min(m, n-base)
+		k := NewKey("blk", s.cfg.Seed, uint64(e*blocks+b))
+		if err := show(ctx, rows[base:end], cuts[base:end], k); err != nil {
+			return err
 		}
 	}
-	return out
+	return nil
 }

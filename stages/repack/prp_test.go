@@ -22,6 +22,15 @@ func TestPRPBijection(t *testing.T) {
 			}
 			seen[v/64] |= 1 << (v % 64)
 		}
+		for _, from := range []uint64{0, 1, n / 2} {
+			got := make([]uint64, min(n-from, 1000))
+			p.Fill(got, from)
+			for i, v := range got {
+				if v != p.At(from+uint64(i)) {
+					t.Fatalf("n = %d: Fill gives %d at %d, At gives %d", n, v, from+uint64(i), p.At(from+uint64(i)))
+				}
+			}
+		}
 	}
 }
 

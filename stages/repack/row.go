@@ -38,9 +38,8 @@ func (s *Stream) ReadRow(g int64, tokens, targets []int32, starts []byte) (score
 	if err != nil {
 		return 0, err
 	}
-	j := p.window(row)
-	docs, lengths, T := p.cuts.order.docs, s.lengths, len(tokens)
-	rank, off := int(p.cuts.rank[j]), int(p.cuts.off[j])
+	docs, at, T := p.order.docs, p.rows[row], len(tokens)
+	rank, off := int(at.rank), int(at.off)
 	clear(starts)
 	filled := 0
 	for {
@@ -51,20 +50,20 @@ func (s *Stream) ReadRow(g int64, tokens, targets []int32, starts []byte) (score
 			if p, err = s.plan(context.Background(), e+1); err != nil {
 				return 0, err
 			}
-			docs, rank = p.cuts.order.docs, 0
+			docs, rank = p.order.docs, 0
 		}
-		doc := int(docs[rank])
+		d := docs[rank]
 		if filled == T { // only the target of the last input is left
-			s.corpus.Copy(doc, off, off+1, targets[T-1:])
+			s.corpus.Copy(int(d.doc), off, off+1, targets[T-1:])
 			copy(targets[:T-1], tokens[1:])
 			return s.maskLast(targets), nil
 		}
 		if off == 0 {
 			starts[filled>>3] |= 1 << (filled & 7)
 		}
-		n := int(lengths[doc])
+		n := int(d.n)
 		take := min(n-off, T-filled)
-		s.corpus.Copy(doc, off, off+take, tokens[filled:filled+take])
+		s.corpus.Copy(int(d.doc), off, off+take, tokens[filled:filled+take])
 		filled += take
 		if off += take; off == n {
 			rank, off = rank+1, 0
@@ -100,13 +99,13 @@ func (s *Stream) Spans(g int64) ([]Span, error) {
 	if err != nil {
 		return nil, err
 	}
-	return s.appendSpans(nil, p, p.window(row))
+	return s.appendSpans(nil, p, row)
 }
 
-// appendSpans appends the spans of the window with stream index j.
-func (s *Stream) appendSpans(dst []Span, p *Plan, j int64) ([]Span, error) {
-	docs := p.cuts.order.docs
-	rank, off := int(p.cuts.rank[j]), int64(p.cuts.off[j])
+// appendSpans appends the spans of a row of p.
+func (s *Stream) appendSpans(dst []Span, p *Plan, row int64) ([]Span, error) {
+	docs, at := p.order.docs, p.rows[row]
+	rank, off := int(at.rank), int64(at.off)
 	for left := int64(s.cfg.T); left > 0; {
 		if rank == len(docs) {
 			if s.cfg.Tail != Carry {
@@ -116,11 +115,11 @@ func (s *Stream) appendSpans(dst []Span, p *Plan, j int64) ([]Span, error) {
 			if err != nil {
 				return nil, err
 			}
-			docs, rank = next.cuts.order.docs, 0
+			docs, rank = next.order.docs, 0
 		}
-		n := int64(s.lengths[docs[rank]])
+		n := int64(docs[rank].n)
 		take := min(n-off, left)
-		dst = append(dst, Span{int64(docs[rank]), off, off + take})
+		dst = append(dst, Span{int64(docs[rank].doc), off, off + take})
 		left -= take
 		rank, off = rank+1, 0
 	}

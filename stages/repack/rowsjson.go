@@ -32,7 +32,7 @@ func (s *Stream) RowsJSON(w io.Writer, epoch, rows int64, withTokens bool) error
 	enc := json.NewEncoder(bw)
 	var spans []Span
 	for row := range rows {
-		if spans, err = s.appendSpans(spans[:0], p, p.window(row)); err != nil {
+		if spans, err = s.appendSpans(spans[:0], p, row); err != nil {
 			return err
 		}
 		line := rowLine{Epoch: epoch, Row: row, Spans: make([][3]int64, len(spans))}
