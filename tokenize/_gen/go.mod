@@ -1,0 +1,3 @@
+module refrain/tokenize/gen
+
+go 1.26.0

@@ -1,0 +1,5 @@
+package tokenize
+
+type backtracker struct{}
+
+func (t *Tokenizer) newBacktracker() *backtracker { return nil }

@@ -1,0 +1,365 @@
+package tokenize
+
+import (
+	"bytes"
+	"crypto/sha256"
+	"fmt"
+	"io"
+	"slices"
+	"sort"
+	"sync"
+)
+
+// Tokenizer is a vocabulary with its split pattern and merges. It does not change
+// after it has been made and may be used by any number of goroutines at once;
+// encoding goes through an Encoder, of which each goroutine has its own.
+type Tokenizer struct {
+	fam        *family
+	wholePiece bool // a piece that is a token as a whole is that token, whatever the merges say
+
+	text    []byte   // bytes of all tokens, one after another
+	offsets []uint32 // [VocabSize+1] into text; an id without bytes is a hole
+	special []bool   // [VocabSize]
+
+	index   map[string]uint32 // ordinary tokens (not special) by their bytes
+	merges  []merge           // in rank order, each pair once
+	table   *mergeTable
+	missing int // single bytes without a token
+
+	added      []AddedToken // by id
+	bos, eos   uint32       // none when there is no such role
+	matchers   [2]*matcher  // added tokens found before and after normalisation; nil when there are none
+	anyAdded   bool         // some added token is not special, so that plain text can contain it
+	unkToken   *string      // kept for writing; without effect, since every byte has a token
+	rawPost    []byte       // post_processor of the file that was read, compact; nil for the default
+	rawTrunc   []byte       // truncation, likewise
+	rawPad     []byte       // padding, likewise
+	hash       func() [32]byte
+	analysis   func() *analysis
+	backtracks func() *backtracker
+}
+
+type merge struct{ left, right, id uint32 }
+
+// AddedToken is a token that is looked for in the text itself, before it is split.
+// The fields are those of tokenizer.json.
+type AddedToken struct {
+	ID         uint32
+	Content    string
+	SingleWord bool // only between characters that are no part of a word
+	LStrip     bool // takes the white space before it
+	RStrip     bool // takes the white space after it
+	Normalized bool // looked for in the second pass, in what the first pass left
+	Special    bool // a control token: plain text never becomes it
+}
+
+// source is what the readers and the trainer hand to build.
+type source struct {
+	fam          *family
+	wholePiece   bool
+	tokens       []token // ordinary tokens
+	merges       []merge // in rank order; of equal pairs the last counts
+	added        []AddedToken
+	allowMissing bool
+	bos, eos     uint32 // from a post-processor; none to go by names
+	unkToken     *string
+	rawPost      []byte
+	rawTrunc     []byte
+	rawPad       []byte
+}
+
+type token struct {
+	bytes []byte
+	id    uint32
+}
+
+// build checks a source and makes the tables. It owns the slices of the source.
+func build(s source) (*Tokenizer, error) {
+	t := &Tokenizer{
+		fam: s.fam, wholePiece: s.wholePiece, added: s.added,
+		unkToken: s.unkToken, rawPost: s.rawPost, rawTrunc: s.rawTrunc, rawPad: s.rawPad,
+	}
+	if err := t.setTokens(s.tokens); err != nil {
+		return nil, err
+	}
+	t.merges = lastOfEach(s.merges)
+	if err := t.setMerges(s.allowMissing); err != nil {
+		return nil, err
+	}
+	t.setRoles(s.bos, s.eos)
+	t.matchers[0] = newMatcher(t.added, false)
+	t.matchers[1] = newMatcher(t.added, true)
+	for _, a := range t.added {
+		t.anyAdded = t.anyAdded || !a.Special
+	}
+	t.hash = sync.OnceValue(t.sum)
+	t.analysis = sync.OnceValue(t.analyse)
+	t.backtracks = sync.OnceValue(t.newBacktracker)
+	return t, nil
+}
+
+// setTokens lays out the bytes of ordinary and added tokens by id.
+func (t *Tokenizer) setTokens(tokens []token) error {
+	size := 0
+	for _, k := range tokens {
+		size = max(size, int(k.id)+1)
+	}
+	sort.Slice(t.added, func(i, j int) bool { return t.added[i].ID < t.added[j].ID })
+	for _, a := range t.added {
+		size = max(size, int(a.ID)+1)
+	}
+	if size > maxVocab {
+		return fmt.Errorf("id %d is above the limit of %d", size-1, maxVocab-1)
+	}
+	byID := make([][]byte, size)
+	t.special = make([]bool, size)
+	t.index = make(map[string]uint32, len(tokens))
+	total := 0
+	for _, k := range tokens {
+		switch {
+		case len(k.bytes) == 0 || len(k.bytes) > maxTokenBytes:
+			return fmt.Errorf("token %d has %d bytes; 1 to %d are allowed", k.id, len(k.bytes), maxTokenBytes)
+		case byID[k.id] != nil:
+			return fmt.Errorf("id %d is given to two tokens, %q and %q", k.id, byID[k.id], k.bytes)
+		}
+		if other, ok := t.index[string(k.bytes)]; ok {
+			return fmt.Errorf("ids %d and %d have the same bytes %q", other, k.id, k.bytes)
+		}
+		byID[k.id] = k.bytes
+		t.index[string(k.bytes)] = k.id
+		total += len(k.bytes)
+	}
+	contents := make(map[string]uint32, len(t.added))
+	for i, a := range t.added {
+		if a.Content == "" || len(a.Content) > maxTokenBytes {
+			return fmt.Errorf("added token %d has %d bytes; 1 to %d are allowed", a.ID, len(a.Content), maxTokenBytes)
+		}
+		if i > 0 && t.added[i-1].ID == a.ID {
+			return fmt.Errorf("added tokens %q and %q share id %d", t.added[i-1].Content, a.Content, a.ID)
+		}
+		if other, ok := contents[a.Content]; ok {
+			return fmt.Errorf("added token %q has two ids, %d and %d", a.Content, other, a.ID)
+		}
+		contents[a.Content] = a.ID
+		if id, ok := t.index[a.Content]; a.Special && ok {
+			return fmt.Errorf("special token %q is also the ordinary token %d; choose a content that text cannot form, such as <|name|>", a.Content, id)
+		}
+		if b := byID[a.ID]; b != nil && (string(b) != a.Content || byteName(b) != a.Content) {
+			return fmt.Errorf("id %d is the token %q and the added token %q", a.ID, b, a.Content)
+		} else if b == nil {
+			if named, ok := nameBytes(a.Content); ok {
+				if id, ok := t.index[string(named)]; ok {
+					return fmt.Errorf("added token %q is spelled like the ordinary token %d in the byte alphabet", a.Content, id)
+				}
+			}
+			byID[a.ID] = []byte(a.Content)
+			total += len(a.Content)
+		}
+		t.special[a.ID] = a.Special
+	}
+	t.text = make([]byte, 0, total)
+	t.offsets = make([]uint32, size+1)
+	for id, b := range byID {
+		t.text = append(t.text, b...)
+		t.offsets[id+1] = uint32(len(t.text))
+	}
+	return nil
+}
+
+// lastOfEach keeps the last of equal pairs, in order, and so gives it its later rank.
+func lastOfEach(in []merge) []merge {
+	last := make(map[uint64]int, len(in))
+	for i, m := range in {
+		last[uint64(m.left)<<32|uint64(m.right)] = i
+	}
+	if len(last) == len(in) {
+		return in
+	}
+	out := in[:0]
+	for i, m := range in {
+		if last[uint64(m.left)<<32|uint64(m.right)] == i {
+			out = append(out, m)
+		}
+	}
+	return out
+}
+
+func (t *Tokenizer) setMerges(allowMissing bool) error {
+	var byteID [256]uint32
+	var lacking []byte
+	for c := range byteID {
+		id, ok := t.index[string([]byte{byte(c)})]
+		if !ok {
+			id = none
+			lacking = append(lacking, byte(c))
+		}
+		byteID[c] = id
+	}
+	t.missing = len(lacking)
+	if t.missing > 0 && !allowMissing {
+		return fmt.Errorf("the vocabulary lacks tokens for %d of 256 bytes (hex % x), which encoding would lose; load it with AllowMissingBytes to accept that", t.missing, lacking)
+	}
+	inOrder := true
+	for i := 1; i < len(t.merges); i++ {
+		inOrder = inOrder && t.merges[i].id > t.merges[i-1].id
+	}
+	t.table = newMergeTable(byteID, len(t.merges))
+	if !inOrder {
+		t.table.ids = make([]uint32, len(t.merges))
+	}
+	for i, m := range t.merges {
+		for _, id := range []uint32{m.left, m.right, m.id} {
+			if int(id) >= t.VocabSize() || len(t.bytesOf(id)) == 0 || t.special[id] {
+				return fmt.Errorf("merge %d (%d, %d -> %d) uses id %d, which is not an ordinary token", i, m.left, m.right, m.id, id)
+			}
+		}
+		l, r := t.bytesOf(m.left), t.bytesOf(m.right)
+		if whole := t.bytesOf(m.id); len(whole) != len(l)+len(r) || !bytes.HasPrefix(whole, l) || !bytes.HasSuffix(whole, r) {
+			return fmt.Errorf("merge %d joins %q and %q into %q", i, l, r, whole)
+		}
+		value := m.id
+		if !inOrder {
+			value = uint32(i)
+			t.table.ids[i] = m.id
+		}
+		if err := t.table.add(m.left, m.right, value); err != nil {
+			return err
+		}
+		if len(l) == 1 && len(r) == 1 {
+			t.table.setDense(l[0], r[0], value)
+		}
+	}
+	return nil
+}
+
+// Names looked for, in this order, where the file does not say which token begins
+// and ends a text.
+const (
+	namesBOS = "<|bos|> <|begin_of_text|> <|startoftext|> <s>"
+	namesEOS = "<|eos|> <|end_of_text|> <|endoftext|> </s>"
+)
+
+func (t *Tokenizer) setRoles(bos, eos uint32) {
+	find := func(names string) uint32 {
+		for _, name := range bytes.Fields([]byte(names)) {
+			if id, ok := t.SpecialID(string(name)); ok {
+				return id
+			}
+		}
+		return none
+	}
+	t.bos, t.eos = bos, eos
+	if t.bos == none {
+		t.bos = find(namesBOS)
+	}
+	if t.eos == none {
+		t.eos = find(namesEOS)
+	}
+}
+
+func (t *Tokenizer) bytesOf(id uint32) []byte { return t.text[t.offsets[id]:t.offsets[id+1]] }
+
+// ordinary lists the tokens that text can become, by id.
+func (t *Tokenizer) ordinary() []token {
+	out := make([]token, 0, len(t.index))
+	for id := range uint32(t.VocabSize()) {
+		b := t.bytesOf(id)
+		if ordinary, ok := t.index[string(b)]; ok && ordinary == id {
+			out = append(out, token{b, id})
+		}
+	}
+	return out
+}
+
+// Family is the name of the split pattern: r50k, cl100k or o200k.
+func (t *Tokenizer) Family() string { return t.fam.name }
+
+// VocabSize is the highest id plus one. There may be ids below it without a token.
+func (t *Tokenizer) VocabSize() int { return len(t.offsets) - 1 }
+
+// NumMerges is the number of merge rules.
+func (t *Tokenizer) NumMerges() int { return len(t.merges) }
+
+// TokenBytes returns the bytes an id decodes to, and whether the id has a token.
+// The caller must not change them.
+func (t *Tokenizer) TokenBytes(id uint32) ([]byte, bool) {
+	if int64(id) >= int64(t.VocabSize()) {
+		return nil, false
+	}
+	b := t.bytesOf(id)
+	return b[:len(b):len(b)], len(b) > 0
+}
+
+// Added lists the added tokens by id. The slice is the caller's.
+func (t *Tokenizer) Added() []AddedToken { return slices.Clone(t.added) }
+
+// MissingBytes is the number of byte values that no token covers and that encoding
+// drops. It is zero unless the vocabulary was loaded or trained to allow it.
+func (t *Tokenizer) MissingBytes() int { return t.missing }
+
+// SpecialID returns the id of the special token with this content.
+func (t *Tokenizer) SpecialID(content string) (uint32, bool) {
+	for _, a := range t.added {
+		if a.Special && a.Content == content {
+			return a.ID, true
+		}
+	}
+	return 0, false
+}
+
+// BOS is the token that begins a text. It is the one a TemplateProcessing
+// post-processor of the file puts first; without one, the first special token
+// present of <|bos|>, <|begin_of_text|>, <|startoftext|>, <s>. Encoding never adds it.
+func (t *Tokenizer) BOS() (uint32, bool) { return t.bos, t.bos != none }
+
+// EOS is the token that ends a text. It is the one a TemplateProcessing
+// post-processor of the file puts last; without one, the first special token
+// present of <|eos|>, <|end_of_text|>, <|endoftext|>, </s>. Encoding never adds it.
+func (t *Tokenizer) EOS() (uint32, bool) { return t.eos, t.eos != none }
+
+// Hash is the SHA-256 of the bytes WriteJSON writes: it changes with anything that
+// can change an id or a file.
+func (t *Tokenizer) Hash() [32]byte { return t.hash() }
+
+func (t *Tokenizer) sum() [32]byte {
+	h := sha256.New()
+	if err := t.WriteJSON(h); err != nil {
+		// A hash never fails to take bytes, and build has checked the rest.
+		panic(fmt.Sprintf("tokenize: writing to a hash: %v", err))
+	}
+	return [32]byte(h.Sum(nil))
+}
+
+// WriteJSON writes the vocabulary as tokenizer.json with merges as pairs. Equal
+// vocabularies give equal bytes. The only errors are those of w.
+func (t *Tokenizer) WriteJSON(w io.Writer) error { return writeJSON(w, t) }
+
+// analysis is what takes a pass over the vocabulary to know and is only needed
+// when somebody encodes.
+type analysis struct {
+	seeds    []uint32 // tokens that are the result for a piece of exactly their bytes
+	allSelf  bool     // every ordinary token of two bytes or more comes out of its own bytes
+	numBroke int      // how many do not
+}
+
+func (t *Tokenizer) analyse() *analysis {
+	a := &analysis{}
+	var g merger
+	var out []uint32
+	for _, k := range t.ordinary() {
+		self := true
+		if out, _ = g.append(out[:0], t.table, k.bytes, t.missing > 0); len(out) != 1 || out[0] != k.id {
+			self = false
+			a.numBroke++
+		}
+		if self || t.wholePiece {
+			a.seeds = append(a.seeds, k.id)
+		}
+	}
+	a.allSelf = a.numBroke == 0
+	return a
+}
+
+// Unreachable is the number of ordinary tokens that merging never produces from
+// their own bytes. With whole-piece lookup they still stand for a piece equal to them.
+func (t *Tokenizer) Unreachable() int { return t.analysis().numBroke }
