@@ -387,8 +387,21 @@ type sendEnd[T any] struct{ l *Link[T] }
 
 func (e sendEnd[T]) Send(ctx context.Context, v T) error { return e.l.send(ctx, v) }
 
-// release lets Ordered return results that will never be sent.
-func (e sendEnd[T]) release(v T) { e.l.release(v) }
+// Discard hands v to the link's Release.
+func (e sendEnd[T]) Discard(v T) { e.l.release(v) }
+
+// Discarder is the part of an Out that takes back an item without sending it.
+// The ends that a Pipeline makes have it.
+type Discarder[T any] interface{ Discard(v T) }
+
+// Discard gives up v, which was made for out but will not be sent, as if Send
+// had refused it: it goes to LinkConfig.Release. An Out without Discard drops
+// it.
+func Discard[T any](out Out[T], v T) {
+	if d, ok := out.(Discarder[T]); ok {
+		d.Discard(v)
+	}
+}
 
 // noInput is the input of a source.
 type noInput struct{}

@@ -116,9 +116,10 @@ func (o *ordered[A, B, S]) work(ctx context.Context, worker int) error {
 		}
 		a, err := o.in.Recv(ctx)
 		if err != nil {
-			o.eof = err == io.EOF
+			end := err == io.EOF
+			o.eof = end
 			<-o.turn
-			if o.eof {
+			if end {
 				<-o.slots
 				return nil
 			}
@@ -201,13 +202,9 @@ func (o *ordered[A, B, S]) deliver(ctx context.Context, seq uint64, b B, err err
 
 // discard releases results that were never sent, after all workers ended.
 func (o *ordered[A, B, S]) discard() {
-	out, ok := o.out.(interface{ release(B) })
-	if !ok {
-		return
-	}
 	for i := range o.ring {
 		if r := o.ring[i]; r.ready && r.err == nil {
-			out.release(r.b)
+			Discard(o.out, r.b)
 		}
 	}
 }
