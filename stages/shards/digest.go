@@ -22,6 +22,8 @@ func Digest(ctx context.Context, inputs []Input) (string, error) {
 		total.Write(n[:])
 		total.Write(b)
 	}
+	var at folders
+	defer at.close()
 	buf := make([]byte, 256<<10)
 	for i := range inputs {
 		in := &inputs[i]
@@ -31,7 +33,7 @@ func Digest(ctx context.Context, inputs []Input) (string, error) {
 		if in.Size < 0 {
 			return "", fmt.Errorf("shards: %s: a pipe cannot be fingerprinted; save it to a file first", in.Path)
 		}
-		f, err := in.open()
+		f, err := at.open(in)
 		if err != nil {
 			return "", err
 		}

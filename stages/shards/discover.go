@@ -110,7 +110,7 @@ func discoverOne(arg string, o Options) ([]Input, error) {
 			in.Size, in.Kind = -1, o.Kind
 			return []Input{in}, nil
 		}
-		if err := in.classify(o); err != nil {
+		if err := in.classify(&folders{}, o); err != nil {
 			return nil, err
 		}
 		return []Input{in}, nil
@@ -185,7 +185,8 @@ func walk(folder, pattern string, o Options) ([]Input, error) {
 	if err != nil {
 		return nil, fmt.Errorf("shards: %w; check that the folder is readable", err)
 	}
-	defer root.Close()
+	at := folders{root: root, name: folder}
+	defer at.close()
 	var out []Input
 	err = fs.WalkDir(root.FS(), ".", func(rel string, d fs.DirEntry, err error) error {
 		if err != nil {
@@ -215,7 +216,7 @@ func walk(folder, pattern string, o Options) ([]Input, error) {
 			out = append(out, in)
 			return nil
 		}
-		if err := in.meet(root, d, o); err != nil {
+		if err := in.meet(&at, d, o); err != nil {
 			return err
 		}
 		out = append(out, in)
@@ -263,8 +264,8 @@ func selected(rel string, o Options) bool {
 }
 
 // meet fills in what a walked directory entry is.
-func (in *Input) meet(root *os.Root, d fs.DirEntry, o Options) error {
-	st, err := root.Stat(filepath.FromSlash(in.Rel))
+func (in *Input) meet(at *folders, d fs.DirEntry, o Options) error {
+	st, err := at.root.Stat(filepath.FromSlash(in.Rel))
 	if err != nil {
 		if d.Type()&fs.ModeSymlink != 0 {
 			return fmt.Errorf("shards: %s: a symbolic link that leaves its folder or leads nowhere is not followed (%v); copy the file in, name it as an input of its own, or leave it out with data.exclude", in.Path, err)
@@ -280,7 +281,7 @@ func (in *Input) meet(root *os.Root, d fs.DirEntry, o Options) error {
 		in.Skip = SpecialFile
 		return nil
 	}
-	return in.classify(o)
+	return in.classify(at, o)
 }
 
 // companions are files that dataset tools put beside shards; they are not text

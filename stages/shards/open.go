@@ -78,7 +78,7 @@ func declared(name string) (Kind, string) {
 	return kindUnknown, comp
 }
 
-// sniff is what the first bytes say.
+// sniffComp and sniffKind are what the first bytes say.
 func sniffComp(head []byte) string {
 	switch {
 	case bytes.HasPrefix(head, []byte(magicGzip)):
@@ -109,8 +109,8 @@ func sniffKind(head []byte) Kind {
 // classify decides kind and compression of a regular file from its name and
 // first bytes. Names that promise a format must keep it; other files met in a
 // walk that are not text are marked with Skip.
-func (in *Input) classify(o Options) error {
-	f, err := in.open()
+func (in *Input) classify(at *folders, o Options) error {
+	f, err := at.open(in)
 	if err != nil {
 		return err
 	}
@@ -231,27 +231,45 @@ func decodedHead(r io.Reader, comp string) ([]byte, error) {
 	return buf, nil
 }
 
-// open opens the file, below its folder when it was met in a walk, so that a
+// folders opens inputs and keeps the folder last used open, since inputs of one
+// folder follow each other. The zero value is ready; close it after use.
+type folders struct {
+	root *os.Root
+	name string
+}
+
+func (f *folders) close() {
+	if f.root != nil {
+		f.root.Close()
+		f.root = nil
+	}
+}
+
+// open opens an input, below its folder when it was met in a walk, so that a
 // link swapped in later cannot lead elsewhere.
-func (in *Input) open() (*os.File, error) {
-	if in.stdin {
-		return os.Stdin, nil
-	}
-	var f *os.File
-	var err error
-	if in.root == "" {
-		f, err = os.Open(in.Path)
-	} else {
-		var root *os.Root
-		if root, err = os.OpenRoot(in.root); err == nil {
-			f, err = root.Open(filepath.FromSlash(in.Rel))
-			root.Close()
-		}
-	}
+func (f *folders) open(in *Input) (*os.File, error) {
+	file, err := f.raw(in)
 	if err != nil {
 		return nil, fmt.Errorf("shards: %s: %w; check that it is there and readable", in.Path, err)
 	}
-	return f, nil
+	return file, nil
+}
+
+func (f *folders) raw(in *Input) (*os.File, error) {
+	switch {
+	case in.stdin:
+		return os.Stdin, nil
+	case in.root == "":
+		return os.Open(in.Path)
+	case f.root == nil || f.name != in.root:
+		f.close()
+		root, err := os.OpenRoot(in.root)
+		if err != nil {
+			return nil, err
+		}
+		f.root, f.name = root, in.root
+	}
+	return f.root.Open(filepath.FromSlash(in.Rel))
 }
 
 // decompress returns the plain bytes of r. Its Close does not close r. Errors

@@ -14,7 +14,7 @@ func (r *run) input() error {
 	if r.in.Size < 0 {
 		return r.pipe()
 	}
-	f, err := r.in.open()
+	f, err := r.at.open(r.in)
 	if err != nil {
 		return err
 	}
@@ -74,7 +74,7 @@ func readUpTo(dst []byte, src io.Reader, limit int64) ([]byte, error) {
 func (r *run) pipe() error {
 	var src io.Reader = r.s.stdin
 	if !r.in.stdin || src == nil {
-		f, err := r.in.open()
+		f, err := r.at.open(r.in)
 		if err != nil {
 			return err
 		}

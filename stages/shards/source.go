@@ -68,6 +68,7 @@ func (s *Source) Run(ctx context.Context, _ pipeline.In[struct{}], out pipeline.
 	if s.o.Duplicate != Keep {
 		r.seen = make(map[[16]byte]struct{})
 	}
+	defer r.at.close()
 	err := r.all()
 	r.publish()
 	return err
@@ -78,6 +79,7 @@ type run struct {
 	ctx  context.Context
 	out  pipeline.Out[*item.Docs]
 	s    *Source
+	at   folders
 	in   *Input  // being read
 	o    Options // of that input
 	rep  Report
