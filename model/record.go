@@ -1,0 +1,168 @@
+package model
+
+import (
+	"fmt"
+	"math"
+
+	"refrain/gpu"
+	"refrain/kernels"
+)
+
+// Shapes: B rows, T positions, N=B*T tokens, D model, H query heads, KV key
+// heads, C head size, Q=(H+2KV)*C, F ffn, V vocabulary.
+
+// Policy is the precision of activations. Parameters, gradients, moments,
+// norms and reductions are f32 whatever it says.
+type Policy struct {
+	Act gpu.DType // F32; BF16 arrives with mixed precision
+}
+
+// Batch is the rows a Program works on and the switches that go with them.
+type Batch struct {
+	B, T    int
+	Tokens  gpu.Tensor // [N] i32, ids below Vocab
+	Targets gpu.Tensor // [N] i32, -1 where masked
+	Starts  gpu.Tensor // [B,ceil(T/8)] u8, bit t set when a document starts at t
+
+	DocMask        bool // attention stays inside a document
+	ResetPositions bool // positions count from the document's first token
+}
+
+// Weights are views of one flat f32 buffer: parameters or gradients.
+type Weights struct {
+	c    Config
+	l    *Layout
+	flat gpu.Tensor
+}
+
+// NewWeights views flat, of at least l.Total elements, by the layout l of c.
+func NewWeights(c Config, l *Layout, flat gpu.Tensor) Weights { return Weights{c, l, flat} }
+
+func (w Weights) embed() gpu.Tensor { return w.flat.View(w.l.embed, w.c.Vocab, w.c.Dim) }
+func (w Weights) head() gpu.Tensor  { return w.flat.View(w.l.head, w.c.Vocab, w.c.Dim) }
+func (w Weights) norm() gpu.Tensor  { return w.flat.View(w.l.norm, w.c.Dim) }
+func (w Weights) norm1(i int) gpu.Tensor {
+	return w.flat.View(w.l.layers[i].norm1, w.c.Dim)
+}
+func (w Weights) norm2(i int) gpu.Tensor {
+	return w.flat.View(w.l.layers[i].norm2, w.c.Dim)
+}
+func (w Weights) qkv(i int) gpu.Tensor {
+	return w.flat.View(w.l.layers[i].qkv, w.c.Q(), w.c.Dim)
+}
+func (w Weights) out(i int) gpu.Tensor {
+	return w.flat.View(w.l.layers[i].out, w.c.Dim, w.c.Heads*w.c.C())
+}
+func (w Weights) gateUp(i int) gpu.Tensor {
+	return w.flat.View(w.l.layers[i].gateUp, 2*w.c.FFN, w.c.Dim)
+}
+func (w Weights) down(i int) gpu.Tensor {
+	return w.flat.View(w.l.layers[i].down, w.c.Dim, w.c.FFN)
+}
+
+// Tables are the rotary factors cos and sin, [T,C/2] f32 each.
+type Tables struct{ Cos, Sin gpu.Tensor }
+
+// RotaryTables computes the tables of c for positions 0..t-1: position p turns
+// pair i by p * theta^(-2i/C).
+func RotaryTables(c Config, t int) (cos, sin []float32) {
+	half := c.C() / 2
+	cos, sin = make([]float32, t*half), make([]float32, t*half)
+	for p := range t {
+		for i := range half {
+			s, co := math.Sincos(float64(p) * math.Pow(c.RopeTheta, -2*float64(i)/float64(c.C())))
+			cos[p*half+i], sin[p*half+i] = float32(co), float32(s)
+		}
+	}
+	return cos, sin
+}
+
+// headChunk is the number of rows of logits alive at once, so that the logits
+// of a chunk stay near the cache (256 rows measured best in the prototype).
+const headChunk = 256
+
+// saved is what the backward pass of one layer reads.
+type saved struct {
+	x, h1, r1, qkv, o, lse, x2, h2, r2, gu, a gpu.Tensor
+}
+
+// recorder holds what every part of one recording needs.
+type recorder struct {
+	r   *gpu.Recorder
+	p   *gpu.Program
+	c   Config
+	b   Batch
+	tab Tables
+	pol Policy
+	tag string     // prefix of temporary names
+	pos gpu.Tensor // [B,T] i32, first position of the document, for positions
+	seg gpu.Tensor // [B,T] i32, the same for attention; zeros without DocMask
+}
+
+func newRecorder(r *gpu.Recorder, c Config, b Batch, tab Tables, pol Policy, tag string) *recorder {
+	if pol.Act != gpu.F32 {
+		r.Fail(fmt.Errorf("model: activations in %v are not supported; use f32", pol.Act))
+	}
+	if err := c.Validate(); err != nil {
+		r.Fail(fmt.Errorf("model: %w", err))
+	}
+	return &recorder{r: r, p: r.Program(), c: c, b: b, tab: tab, pol: pol, tag: tag}
+}
+
+func (m *recorder) temp(name string, shape ...int) gpu.Tensor {
+	return m.p.Temp(m.tag+name, m.pol.Act, shape...)
+}
+
+// forward records everything up to the final norm and returns its output, what
+// backward needs, and the last residual with its reciprocal norms.
+func (m *recorder) forward(w Weights) (hf, xf, rf gpu.Tensor, layers []saved) {
+	c, r := m.c, m.r
+	n, d := m.b.B*m.b.T, c.Dim
+	m.segments()
+	x := m.temp("x0", n, d)
+	kernels.Add(r, &kernels.Embed, kernels.EmbedArgs{Out: x, Tokens: m.b.Tokens, W: w.embed()})
+	for i := range c.Layers {
+		t := func(s string, shape ...int) gpu.Tensor { return m.temp(fmt.Sprintf("%d.%s", i, s), shape...) }
+		s := saved{
+			x: x, h1: t("h1", n, d), r1: t("r1", n), qkv: t("qkv", n, c.Q()),
+			o: t("o", n, c.Heads*c.C()), lse: t("lse", m.b.B, c.Heads, m.b.T), x2: t("x2", n, d),
+			h2: t("h2", n, d), r2: t("r2", n), gu: t("gu", n, 2*c.FFN), a: t("a", n, c.FFN),
+		}
+		kernels.Add(r, &kernels.RMSNorm, kernels.RMSNormArgs{Out: s.h1, Rstd: s.r1, X: s.x, W: w.norm1(i), Eps: float32(c.NormEps)})
+		kernels.Add(r, &kernels.MatMul, kernels.MatMulArgs{Y: s.qkv, X: s.h1, W: w.qkv(i)})
+		kernels.Add(r, &kernels.RoPE, m.rope(s.qkv, false))
+		kernels.Add(r, &kernels.Attention, kernels.AttentionArgs{O: s.o, LSE: s.lse, QKV: s.qkv, Seg: m.seg, B: m.b.B, T: m.b.T, H: c.Heads, KV: c.KVHeads, C: c.C()})
+		kernels.Add(r, &kernels.MatMul, kernels.MatMulArgs{Y: s.x2, X: s.o, W: w.out(i), Add: s.x})
+		kernels.Add(r, &kernels.RMSNorm, kernels.RMSNormArgs{Out: s.h2, Rstd: s.r2, X: s.x2, W: w.norm2(i), Eps: float32(c.NormEps)})
+		kernels.Add(r, &kernels.MatMul, kernels.MatMulArgs{Y: s.gu, X: s.h2, W: w.gateUp(i)})
+		kernels.Add(r, &kernels.SwiGLU, kernels.SwiGLUArgs{A: s.a, GU: s.gu})
+		x = t("out", n, d)
+		kernels.Add(r, &kernels.MatMul, kernels.MatMulArgs{Y: x, X: s.a, W: w.down(i), Add: s.x2})
+		layers = append(layers, s)
+	}
+	hf, rf = m.temp("hf", n, d), m.temp("rf", n)
+	kernels.Add(r, &kernels.RMSNorm, kernels.RMSNormArgs{Out: hf, Rstd: rf, X: x, W: w.norm(), Eps: float32(c.NormEps)})
+	return hf, x, rf, layers
+}
+
+// segments records where the document of every position starts. Attention and
+// positions share one tensor unless only one of the two switches is on.
+func (m *recorder) segments() {
+	segment := func(name string, mask bool) gpu.Tensor {
+		t := m.p.Temp(m.tag+name, gpu.I32, m.b.B, m.b.T)
+		kernels.Add(m.r, &kernels.Segments, kernels.SegmentsArgs{Starts: m.b.Starts, Seg: t, Mask: mask})
+		return t
+	}
+	m.seg = segment("seg", m.b.DocMask)
+	m.pos = m.seg
+	if m.b.ResetPositions && !m.b.DocMask {
+		m.pos = segment("pos", true)
+	}
+}
+
+func (m *recorder) rope(qkv gpu.Tensor, inverse bool) kernels.RoPEArgs {
+	return kernels.RoPEArgs{
+		QKV: qkv, Cos: m.tab.Cos, Sin: m.tab.Sin, Seg: m.pos, Reset: m.b.ResetPositions, Inverse: inverse,
+		B: m.b.B, T: m.b.T, H: m.c.Heads, KV: m.c.KVHeads, C: m.c.C(),
+	}
+}

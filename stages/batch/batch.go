@@ -1,0 +1,152 @@
+// Package batch turns row requests into global batches in a ring of pinned
+// host buffers. Rows are gathered straight into the buffer that the device
+// copies from; when no buffer is free the stage waits, and that wait is the
+// chain's backpressure.
+package batch
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"hash/crc32"
+
+	"refrain/gpu"
+	"refrain/pipeline"
+	"refrain/stages/item"
+)
+
+// Config is the shape of a batch and of the ring.
+type Config struct {
+	N, T    int // rows of a global batch, positions of a row
+	Ring    int // pinned buffers; at least 2, so that one fills while one is copied
+	Workers int // batches gathered at the same time; 0 means 1
+}
+
+// Stage gathers batches. It implements pipeline.Stage[item.Rows, *item.Batch].
+type Stage struct {
+	c    Config
+	ring *pipeline.Pool[*item.Batch]
+	crc  *crc32.Table
+}
+
+// New allocates the ring on d. Close frees it.
+func New(d gpu.Device, c Config) (*Stage, error) {
+	if c.N < 1 || c.T < 1 || c.Ring < 2 {
+		return nil, fmt.Errorf("batch: %d rows of %d tokens in a ring of %d; need at least 1, 1 and 2", c.N, c.T, c.Ring)
+	}
+	c.Workers = max(1, c.Workers)
+	s := &Stage{c: c, crc: crc32.MakeTable(crc32.Castagnoli)}
+	var made []gpu.Pinned
+	ring, err := pipeline.NewPool(c.Ring, func(int) (*item.Batch, error) {
+		p, err := d.AllocPinned(item.Layout{N: c.N, T: c.T}.Bytes())
+		if err != nil {
+			return nil, err
+		}
+		made = append(made, p)
+		b := &item.Batch{N: c.N, T: c.T, Host: p}
+		b.Release = func() { s.ring.Put(b) }
+		return b, nil
+	})
+	if err != nil {
+		for _, p := range made {
+			err = errors.Join(err, p.Free())
+		}
+		return nil, fmt.Errorf("batch: %w", err)
+	}
+	s.ring = ring
+	return s, nil
+}
+
+// Close frees the ring. Every batch must have been released.
+func (s *Stage) Close() error {
+	var errs []error
+	if s.ring.Len() != s.ring.Cap() {
+		errs = append(errs, fmt.Errorf("batch: %d of %d buffers were never released", s.ring.Cap()-s.ring.Len(), s.ring.Cap()))
+	}
+	for _, b := range s.ring.All() {
+		errs = append(errs, b.Host.Free())
+	}
+	return errors.Join(errs...)
+}
+
+// work is a request with the buffer it will fill.
+type work struct {
+	rows item.Rows
+	into *item.Batch
+}
+
+// buffered attaches buffers to requests in input order. Were the gatherers to
+// take buffers themselves, later batches could take all of them and starve the
+// one that everybody waits for.
+type buffered struct {
+	in   pipeline.In[item.Rows]
+	ring *pipeline.Pool[*item.Batch]
+}
+
+func (b buffered) Recv(ctx context.Context) (work, error) {
+	rows, err := b.in.Recv(ctx)
+	if err != nil {
+		return work{}, err
+	}
+	buf, err := b.ring.Get(ctx)
+	return work{rows, buf}, err
+}
+
+// Run gathers until the input ends.
+func (s *Stage) Run(ctx context.Context, in pipeline.In[item.Rows], out pipeline.Out[*item.Batch]) error {
+	if s.c.Workers == 1 {
+		return s.serial(ctx, in, out)
+	}
+	gather := pipeline.Ordered(s.c.Workers, func(_ context.Context, w work) (*item.Batch, error) {
+		if err := s.fill(w); err != nil {
+			w.into.Release()
+			return nil, err
+		}
+		return w.into, nil
+	})
+	return gather.Run(ctx, buffered{in, s.ring}, out)
+}
+
+func (s *Stage) serial(ctx context.Context, in pipeline.In[item.Rows], out pipeline.Out[*item.Batch]) error {
+	for rows, err := range pipeline.Each(ctx, in) {
+		if err != nil {
+			return err
+		}
+		buf, err := s.ring.Get(ctx)
+		if err != nil {
+			return err
+		}
+		if err := s.fill(work{rows, buf}); err != nil {
+			buf.Release()
+			return err
+		}
+		if err := out.Send(ctx, buf); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// fill gathers the rows of w and stamps the batch.
+func (s *Stage) fill(w work) error {
+	b, r := w.into, w.rows
+	if r.N != s.c.N {
+		return fmt.Errorf("batch %d: %d rows requested, the ring holds %d", r.Batch, r.N, s.c.N)
+	}
+	lay := item.Layout{N: b.N, T: b.T}
+	mem := b.Host.Bytes()
+	tokens := gpu.BytesToInt32s(mem[lay.TokensOff() : lay.TokensOff()+int64(b.N*b.T)*4])
+	targets := gpu.BytesToInt32s(mem[lay.TargetsOff() : lay.TargetsOff()+int64(b.N*b.T)*4])
+	starts := mem[lay.StartsOff() : lay.StartsOff()+int64(b.N*lay.StartsRow())]
+	b.Batch, b.Cursor, b.Valid = r.Batch, r.Cursor, 0
+	for i := range b.N {
+		g := r.Cursor.Window + int64(i)
+		n, err := r.Reader.ReadRow(g, tokens[i*b.T:(i+1)*b.T], targets[i*b.T:(i+1)*b.T], starts[i*lay.StartsRow():(i+1)*lay.StartsRow()])
+		if err != nil {
+			return fmt.Errorf("batch %d, window %d: %w", r.Batch, g, err)
+		}
+		b.Valid += int64(n)
+	}
+	b.CRC = crc32.Checksum(mem[:lay.Bytes()], s.crc)
+	return nil
+}

@@ -1,0 +1,97 @@
+// Package evals measures snapshots on the validation set while training goes
+// on. Its input drops the oldest snapshot when it cannot keep up, so step
+// never waits for it.
+package evals
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"refrain/pipeline"
+	"refrain/train"
+	"refrain/train/eval"
+)
+
+// Result is the validation loss of one snapshot.
+type Result struct {
+	Step int64
+	eval.Result
+	Docs []DocLoss     // by document, in set order; nil unless Config.Docs
+	Busy time.Duration // wall time spent, taken from the shared cores on a CPU
+}
+
+// DocLoss is the part of a result that falls on one document.
+type DocLoss struct {
+	Sum    float64 // nats
+	Tokens int64
+}
+
+// Config is what the stage evaluates with.
+type Config struct {
+	Evaluator *eval.Evaluator
+	Set       eval.Set
+	// Docs, when not nil, gives the document of every target of a row: it calls
+	// at for consecutive runs [from, to) of targets of document doc.
+	Docs    func(row int64, at func(doc, from, to int))
+	NumDocs int
+}
+
+// Stage evaluates snapshots and releases them. It implements
+// pipeline.Stage[*train.Snapshot, Result].
+type Stage struct{ c Config }
+
+// New returns the stage.
+func New(c Config) *Stage { return &Stage{c} }
+
+// Run evaluates until the input ends.
+func (s *Stage) Run(ctx context.Context, in pipeline.In[*train.Snapshot], out pipeline.Out[Result]) error {
+	for snap, err := range pipeline.Each(ctx, in) {
+		if err != nil {
+			return err
+		}
+		pipeline.At(ctx, fmt.Sprintf("snapshot of step %d", snap.Step))
+		res, err := s.Evaluate(ctx, snap)
+		snap.Release()
+		if errors.Is(err, train.ErrNotFinite) {
+			continue // the step stage reports it
+		}
+		if err != nil {
+			return err
+		}
+		if err := out.Send(ctx, res); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// Evaluate measures one snapshot, which stays the caller's.
+func (s *Stage) Evaluate(ctx context.Context, snap *train.Snapshot) (Result, error) {
+	if err := snap.Wait(ctx); err != nil {
+		return Result{}, err
+	}
+	t0 := time.Now()
+	if err := s.c.Evaluator.Load(ctx, snap.Weights); err != nil {
+		return Result{}, err
+	}
+	res := Result{Step: snap.Step}
+	var visit func(row int64, targets []int32, loss []float32)
+	if s.c.Docs != nil {
+		res.Docs = make([]DocLoss, s.c.NumDocs)
+		visit = func(row int64, targets []int32, loss []float32) {
+			s.c.Docs(row, func(doc, from, to int) {
+				for i := from; i < to; i++ {
+					if targets[i] >= 0 {
+						res.Docs[doc].Sum += float64(loss[i])
+						res.Docs[doc].Tokens++
+					}
+				}
+			})
+		}
+	}
+	r, err := s.c.Evaluator.Run(ctx, s.c.Set, visit)
+	res.Result, res.Busy = r, time.Since(t0)
+	return res, err
+}

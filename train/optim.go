@@ -1,0 +1,83 @@
+// Package train turns a recorded model into an optimiser step on one or more
+// devices: gradient tree over logical shards, clipping, AdamW by parameter
+// role, schedule, and the rule that nothing is updated once a loss or a norm is
+// not finite. It knows no files and no stages.
+package train
+
+import (
+	"errors"
+	"fmt"
+	"math"
+
+	"refrain/kernels"
+	"refrain/model"
+)
+
+// Optim is AdamW, decoupled and scaled by the learning rate:
+//
+//	m = beta1*m + (1-beta1)*g ; v = beta2*v + (1-beta2)*g*g
+//	w -= lr_t * mul * ( mhat / (sqrt(vhat) + eps) + decay*w )
+//
+// with mhat = m/(1-beta1^t), vhat = v/(1-beta2^t), and g the gradient after
+// clipping by the global norm.
+type Optim struct {
+	LR           float64
+	Beta1, Beta2 float64
+	Eps          float64
+	Clip         float64 // largest global gradient norm; 0 turns clipping off
+	Warmup       int64   // steps of linear warm-up, at least 1
+	MinRatio     float64 // learning rate at the end, as a share of LR
+	Decay        [model.NumRoles]float64
+	LRMul        [model.NumRoles]float64
+}
+
+// Validate reports every impossible value at once.
+func (o Optim) Validate() error {
+	var errs []error
+	check := func(ok bool, format string, args ...any) {
+		if !ok {
+			errs = append(errs, fmt.Errorf(format, args...))
+		}
+	}
+	check(o.LR > 0 && o.LR < 10, "lr is %g; it must be in (0, 10)", o.LR)
+	check(o.Beta1 >= 0 && o.Beta1 < 1, "beta1 is %g; it must be in [0, 1)", o.Beta1)
+	check(o.Beta2 >= 0 && o.Beta2 < 1, "beta2 is %g; it must be in [0, 1)", o.Beta2)
+	check(o.Eps > 0, "eps is %g; it must be positive", o.Eps)
+	check(o.Clip >= 0, "clip is %g; it must not be negative", o.Clip)
+	check(o.Warmup >= 1, "warmup is %d steps; it must be at least 1", o.Warmup)
+	check(o.MinRatio >= 0 && o.MinRatio <= 1, "min_lr_ratio is %g; it must be in [0, 1]", o.MinRatio)
+	for r := range o.Decay {
+		check(o.Decay[r] >= 0 && o.Decay[r] <= 1000, "decay of %v is %g; it must be in [0, 1000]", model.Role(r), o.Decay[r])
+		check(o.LRMul[r] >= 0, "learning-rate multiplier of %v is %g; it must not be negative", model.Role(r), o.LRMul[r])
+	}
+	return errors.Join(errs...)
+}
+
+// Rate returns the learning rate of update k (1 to steps): linear from LR/Warmup
+// to LR over the warm-up, then half a cosine that would reach MinRatio*LR at
+// update steps+1, so that the last update still counts. It is a pure function
+// of its arguments: there is no schedule state to lose.
+func (o Optim) Rate(k, steps int64) float64 {
+	if k <= o.Warmup {
+		return o.LR * float64(k) / float64(o.Warmup)
+	}
+	x := float64(k-o.Warmup) / float64(steps-o.Warmup+1)
+	return o.LR * (o.MinRatio + (1-o.MinRatio)*0.5*(1+math.Cos(math.Pi*x)))
+}
+
+// hyperLen is the number of floats uploaded for every step: the eight of
+// kernels.AdamW, then the gradient divisor.
+const (
+	hyperScale = 8 // index of 1 / scored targets
+	hyperLen   = 16
+)
+
+// hyper fills h for update k of steps, whose batch scores valid targets.
+func (o Optim) hyper(h []float32, k, steps, valid int64) {
+	adam := kernels.AdamHyper(o.Rate(k, steps), o.Beta1, o.Beta2, o.Eps, k)
+	copy(h, adam[:])
+	h[hyperScale] = 0
+	if valid > 0 { // a batch with every target masked has no gradient
+		h[hyperScale] = float32(1 / float64(valid))
+	}
+}

@@ -1,0 +1,255 @@
+package train
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"refrain/gpu"
+	"refrain/gpu/collective"
+	"refrain/model"
+	"refrain/stages/item"
+)
+
+// replica is the model on one device.
+type replica struct {
+	t       *Trainer
+	d       gpu.Device
+	program *gpu.Program
+	lanes   gpu.Lanes
+	memory  map[string]gpu.Span
+	slots   []gpu.Span
+	execs   []*gpu.Exec // one a slot
+	spans   []gpu.Span  // everything to free
+	pinned  []gpu.Pinned
+
+	hyper   [2]gpu.Pinned // uploaded for even and odd steps
+	results [2]gpu.Pinned // resultLen floats, then loss sum and halt flag
+	done    [2]gpu.Event
+
+	jobs    chan job // nil with one device
+	answers chan error
+}
+
+type job struct {
+	ctx  context.Context
+	step int64
+	b    *item.DeviceBatch
+}
+
+const (
+	resLoss  = resultLen * 4 // byte offset of the loss sum in a results buffer
+	resHalt  = resLoss + 4
+	resBytes = 128
+)
+
+func newReplica(ctx context.Context, t *Trainer, p *gpu.Program, d gpu.Device, g *collective.Group, rank int) (*replica, error) {
+	r := &replica{t: t, d: d, program: p, memory: map[string]gpu.Span{}}
+	err := d.Run(ctx, func() error { return r.setUp(ctx, g, rank) })
+	if err != nil {
+		return nil, errors.Join(fmt.Errorf("train: device %d: %w", d.Ordinal(), err), r.close())
+	}
+	if t.o.Devices > 1 {
+		r.jobs, r.answers = make(chan job), make(chan error, 1)
+		go r.serve()
+	}
+	return r, nil
+}
+
+// serve enqueues steps until jobs is closed. The goroutine belongs to the
+// replica and ends in close.
+func (r *replica) serve() {
+	for j := range r.jobs {
+		r.answers <- r.d.Run(j.ctx, func() error { return r.enqueue(j.ctx, j.step, j.b) })
+	}
+}
+
+func (r *replica) alloc(name string, bytes int64) error {
+	s, err := r.d.Alloc(bytes, name)
+	if err != nil {
+		return err
+	}
+	r.memory[name] = s
+	r.spans = append(r.spans, s)
+	return nil
+}
+
+func (r *replica) pin(bytes int64) (gpu.Pinned, error) {
+	p, err := r.d.AllocPinned(bytes)
+	if err == nil {
+		r.pinned = append(r.pinned, p)
+	}
+	return p, err
+}
+
+func (r *replica) setUp(ctx context.Context, g *collective.Group, rank int) error {
+	o, total := &r.t.o, int64(r.t.l.Total)
+	table := int64(o.T) * int64(o.Model.C()/2) * 4
+	for _, a := range []struct {
+		name  string
+		bytes int64
+	}{
+		{extParams, total * 4}, {extM, total * 4}, {extV, total * 4}, {extGrads, (total + 1) * 4},
+		{extHyper, hyperLen * 4}, {extResults, resultLen * 4}, {extHalt, 4}, {extCos, table}, {extSin, table},
+		{"activations", r.program.ArenaBytes()},
+	} {
+		if err := r.alloc(a.name, a.bytes); err != nil {
+			return err
+		}
+	}
+	for range o.Slots {
+		s, err := r.d.Alloc(o.deviceLayout().Bytes(), extBatch)
+		if err != nil {
+			return err
+		}
+		r.slots, r.spans = append(r.slots, s), append(r.spans, s)
+	}
+	var err error
+	if r.lanes, err = gpu.NewLanes(r.d, "train"); err != nil {
+		return err
+	}
+	for i := range 2 {
+		if r.hyper[i], err = r.pin(hyperLen * 4); err != nil {
+			return err
+		}
+		if r.results[i], err = r.pin(resBytes); err != nil {
+			return err
+		}
+		if r.done[i], err = r.d.NewEvent(); err != nil {
+			return err
+		}
+	}
+	peers, err := g.Member(rank, r.d)
+	if err != nil {
+		return err
+	}
+	for _, slot := range r.slots {
+		ext := map[string]gpu.Span{extBatch: slot}
+		for n, s := range r.memory {
+			ext[n] = s
+		}
+		x, err := r.program.Bind(r.d, gpu.Binding{Arena: r.memory["activations"], Extern: ext, Peers: peers})
+		if err != nil {
+			return err
+		}
+		r.execs = append(r.execs, x)
+	}
+	return r.loadTables(ctx)
+}
+
+func (r *replica) loadTables(ctx context.Context) error {
+	cos, sin := model.RotaryTables(r.t.o.Model, r.t.o.T)
+	if err := r.upload(ctx, r.memory[extCos], cos); err != nil {
+		return err
+	}
+	return r.upload(ctx, r.memory[extSin], sin)
+}
+
+// upload copies x to dst and waits for it.
+func (r *replica) upload(ctx context.Context, dst gpu.Span, x []float32) error {
+	if int64(len(x))*4 != dst.Len {
+		return fmt.Errorf("%d elements for a buffer of %d", len(x), dst.Len/4)
+	}
+	p, err := r.d.AllocPinned(dst.Len)
+	if err != nil {
+		return err
+	}
+	copy(gpu.BytesToFloat32s(p.Bytes()), x)
+	q := r.lanes[gpu.Math]
+	err = q.Upload(dst, p, 0)
+	if err == nil {
+		err = q.Sync(ctx)
+	}
+	return errors.Join(err, p.Free())
+}
+
+// load replaces weights and moments; nil moments mean zeros.
+func (r *replica) load(ctx context.Context, w, m, v []float32) error {
+	return r.d.Run(ctx, func() error {
+		if m == nil {
+			m = make([]float32, r.t.l.Total)
+		}
+		if v == nil {
+			v = make([]float32, r.t.l.Total)
+		}
+		for _, x := range []struct {
+			name string
+			data []float32
+		}{{extParams, w}, {extM, m}, {extV, v}} {
+			if err := r.upload(ctx, r.memory[x.name], x.data); err != nil {
+				return fmt.Errorf("train: loading %s: %w", x.name, err)
+			}
+		}
+		return nil
+	})
+}
+
+// enqueue enqueues update k on this device: wait for the batch, upload the
+// scalars, replay, mark the slot free, download the results.
+func (r *replica) enqueue(ctx context.Context, k int64, b *item.DeviceBatch) error {
+	i, d := k%2, r.rank()
+	r.t.o.Optim.hyper(gpu.BytesToFloat32s(r.hyper[i].Bytes()), k, r.t.o.Steps, b.Valid)
+	q := r.lanes[gpu.Math]
+	if err := q.Upload(r.memory[extHyper], r.hyper[i], 0); err != nil {
+		return err
+	}
+	if err := q.Wait(b.Ready[d]); err != nil {
+		return err
+	}
+	if err := r.execs[b.Slot].Enqueue(ctx, &r.lanes); err != nil {
+		return err
+	}
+	if err := q.Record(b.Free[d]); err != nil {
+		return err
+	}
+	total := int64(r.t.l.Total) * 4
+	if err := q.Download(r.results[i], 0, r.memory[extResults]); err != nil {
+		return err
+	}
+	if err := q.Download(r.results[i], resLoss, r.memory[extGrads].Sub(total, 4)); err != nil {
+		return err
+	}
+	if err := q.Download(r.results[i], resHalt, r.memory[extHalt]); err != nil {
+		return err
+	}
+	return q.Record(r.done[i])
+}
+
+func (r *replica) rank() int {
+	for i, o := range r.t.reps {
+		if o == r {
+			return i
+		}
+	}
+	panic("train: replica is not one of its trainer's")
+}
+
+// result waits for step k and reads what it left.
+func (r *replica) result(ctx context.Context, k int64) (loss, sumsq float32, halt bool, err error) {
+	if err := r.done[k%2].Sync(ctx); err != nil {
+		return 0, 0, false, err
+	}
+	b := r.results[k%2].Bytes()
+	f := gpu.BytesToFloat32s(b)
+	return f[resLoss/4], f[resultSumSq], gpu.BytesToInt32s(b)[resHalt/4] != 0, nil
+}
+
+func (r *replica) close() error {
+	if r.jobs != nil {
+		close(r.jobs)
+		r.jobs = nil
+	}
+	var errs []error
+	for _, q := range r.lanes {
+		if q != nil {
+			_ = q.Sync(context.Background()) // a dead device has reported its error already
+		}
+	}
+	for _, s := range r.spans {
+		errs = append(errs, r.d.Free(s))
+	}
+	for _, p := range r.pinned {
+		errs = append(errs, p.Free())
+	}
+	return errors.Join(errs...)
+}
