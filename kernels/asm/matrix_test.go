@@ -4,6 +4,8 @@ import (
 	"math"
 	"math/rand/v2"
 	"testing"
+
+	"refrain/kernels/asm/guard"
 )
 
 // TestTile compares the micro-kernel with float64 for all small k, on exact
@@ -12,7 +14,7 @@ import (
 func TestTile(t *testing.T) {
 	r := rand.New(rand.NewPCG(7, 8))
 	const maxK, maxLd = 300, 40
-	memA, memB, memC := guarded(t, maxK*MR), guarded(t, maxK*NR), guarded(t, (MR-1)*maxLd+NR)
+	memA, memB, memC := guard.Floats(t, maxK*MR), guard.Floats(t, maxK*NR), guard.Floats(t, (MR-1)*maxLd+NR)
 	ks := []int{255, 256, 257, maxK}
 	for k := range 60 {
 		ks = append(ks, k)
@@ -76,7 +78,7 @@ func TestPack(t *testing.T) {
 		{"cols6 generic", MR, 0, false, func(d, s []float32, lds, k int) { packColsGeneric(d, s, lds, MR, k) }},
 		{"cols16 generic", NR, 0, false, func(d, s []float32, lds, k int) { packColsGeneric(d, s, lds, NR, k) }},
 	} {
-		memSrc, memDst := guarded(t, 80*80), guarded(t, 70*NR+PackSlack)
+		memSrc, memDst := guard.Floats(t, 80*80), guard.Floats(t, 70*NR+PackSlack)
 		for k := range 70 {
 			rows, cols := p.width, k
 			if !p.rows {

@@ -6,6 +6,8 @@ import (
 	"math/rand/v2"
 	"strings"
 	"testing"
+
+	"refrain/kernels/asm/guard"
 )
 
 // kernelCase describes one function of the package to the common test: how many
@@ -156,7 +158,7 @@ func TestKernels(t *testing.T) {
 				r := rand.New(rand.NewPCG(1, 2))
 				memory := make([][]float32, k.slices)
 				for j := range memory {
-					memory[j] = guarded(t, guardWords+1000)
+					memory[j] = guard.Floats(t, guardWords+1000)
 				}
 				for _, n := range lengths {
 					if err := runCase(r, k, call, memory, n); err != nil {

@@ -1,4 +1,4 @@
-package asm
+package guard
 
 import (
 	"syscall"
@@ -6,8 +6,10 @@ import (
 	"unsafe"
 )
 
-// guarded returns n floats that end where an unreadable page begins.
-func guarded(t testing.TB, n int) []float32 {
+// Floats returns n zeroed floats that end where an unreadable page begins. They
+// are released at the end of the test. Where the system has no such pages they
+// are ordinary memory.
+func Floats(t testing.TB, n int) []float32 {
 	t.Helper()
 	page := syscall.Getpagesize()
 	size := (4*n + page - 1) / page * page
@@ -15,7 +17,11 @@ func guarded(t testing.TB, n int) []float32 {
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() { syscall.Munmap(mem) })
+	t.Cleanup(func() {
+		if err := syscall.Munmap(mem); err != nil {
+			t.Error(err)
+		}
+	})
 	if err := syscall.Mprotect(mem[size:], syscall.PROT_NONE); err != nil {
 		t.Fatal(err)
 	}
