@@ -213,6 +213,9 @@ func trainRules() []rule {
 		}},
 		{[]string{"train.devices", "train.batch", "train.micro_batch"}, func(c *Config) string {
 			t := c.Train
+			if t.Devices&(t.Devices-1) != 0 {
+				return fmt.Sprintf("train.devices = %d is not a power of two; gradients are added in a binary tree over devices", t.Devices)
+			}
 			if t.Batch%t.Devices != 0 {
 				return fmt.Sprintf("train.devices = %d does not divide train.batch = %d; every device takes the same number of rows", t.Devices, t.Batch)
 			}

@@ -58,12 +58,17 @@ type Data struct {
 	Field          string   `yaml:"field" default:"text" weights:"no" doc:"text column of JSONL, Parquet and Arrow inputs"`
 	Tokenizer      string   `yaml:"tokenizer" weights:"no" doc:"with data.inputs: a tokenizer file, or train:V for a new one of V entries"`
 	ValDocs        string   `yaml:"val_docs" default:"1%" weights:"no" doc:"with data.inputs: documents kept for validation, as a share (1%) or a count"`
-	InvalidUTF8    string   `yaml:"invalid_utf8" default:"fail" enum:"fail|skip|replace" weights:"no" doc:"text that is not UTF-8"`
-	BadLine        string   `yaml:"bad_line" default:"fail" enum:"fail|skip" weights:"no" doc:"a JSONL line that cannot be read"`
-	Truncated      string   `yaml:"truncated" default:"fail" enum:"fail|skip" weights:"no" doc:"a compressed file that ends early"`
+	InvalidUTF8    string   `yaml:"invalid_utf8" enum:"|fail|skip|replace" weights:"no" doc:"text that is not UTF-8; empty = fail, but leave binary files of a folder out"`
+	BadLine        string   `yaml:"bad_line" default:"fail" enum:"fail|skip" weights:"no" doc:"a JSONL line that is not an object with the text field"`
+	Truncated      string   `yaml:"truncated" default:"fail" enum:"fail|skip" weights:"no" doc:"a file that ends early; skip keeps what came before the cut"`
+	TooLong        string   `yaml:"too_long" default:"fail" enum:"fail|skip" weights:"no" doc:"a document over max_doc or a line over max_line"`
 	Empty          string   `yaml:"empty" default:"skip" enum:"fail|skip" weights:"no" doc:"a document without text"`
-	Duplicate      string   `yaml:"duplicate" default:"skip" enum:"fail|skip" weights:"no" doc:"a document whose text was seen before"`
-	SkipBudget     float64  `yaml:"skip_budget" default:"0.01" min:"0" max:"1" weights:"no" doc:"largest share of documents that may be skipped for being bad"`
+	Duplicate      string   `yaml:"duplicate" default:"skip" enum:"fail|skip|keep" weights:"no" doc:"a document whose text was seen before; keep switches the check off"`
+	SkipBudget     float64  `yaml:"skip_budget" default:"0.01" min:"0" max:"1" weights:"no" doc:"largest share of documents that may be skipped for being bad; 0 = no limit"`
+	MaxLine        int64    `yaml:"max_line" default:"16777216" min:"1" max:"1073741824" weights:"no" doc:"bytes of a JSONL line"`
+	MaxDoc         int64    `yaml:"max_doc" default:"16777216" min:"1" max:"1073741824" weights:"no" doc:"bytes of a document"`
+	Include        []string `yaml:"include" weights:"no" doc:"patterns of files to read in folders; empty = all"`
+	Exclude        []string `yaml:"exclude" weights:"no" doc:"patterns of files to leave out"`
 	Subset         Subset   `yaml:"subset" doc:"train on a part of the documents, chosen by its own seed"`
 	Pool           string   `yaml:"pool" doc:"k/n: the k-th of n independent parts of the documents; empty = all"`
 	Mode           string   `yaml:"mode" default:"repack" enum:"fixed|block|reshuffle|repack" doc:"what changes from epoch to epoch (see docs/formats/stream.md)"`
@@ -91,7 +96,7 @@ type Train struct {
 	Tokens     int64   `yaml:"tokens" default:"0" min:"0" max:"1125899906842624" doc:"length in tokens"`
 	Steps      int64   `yaml:"steps" default:"0" min:"0" max:"1099511627776" doc:"length in optimiser steps"`
 	MicroBatch int     `yaml:"micro_batch" default:"0" min:"0" max:"1048576" doc:"rows of one logical shard; 0 = automatic"`
-	Devices    int     `yaml:"devices" default:"1" min:"1" max:"64" weights:"no" doc:"devices (logical ones on the CPU)"`
+	Devices    int     `yaml:"devices" default:"1" min:"1" max:"64" weights:"no" doc:"devices, a power of two (logical ones on the CPU)"`
 	Threads    int     `yaml:"threads" default:"0" min:"0" max:"1024" weights:"no" doc:"CPU threads of one device; 0 = share all cores"`
 	Seed       uint64  `yaml:"seed" default:"0" doc:"seed of the initial weights, and of the order unless data.seed is set"`
 	Precision  string  `yaml:"precision" default:"auto" enum:"auto|f32" doc:"auto = f32"`

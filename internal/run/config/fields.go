@@ -150,7 +150,7 @@ func (f *field) child(name string) *field {
 // allowed words the legal values of f, or "" when anything goes.
 func (f *field) allowed() string {
 	if len(f.enum) > 0 {
-		return strings.Join(f.enum, ", ")
+		return strings.TrimPrefix(strings.Join(f.enum, ", "), ", ")
 	}
 	var lo, hi string
 	if f.lo.set {
