@@ -88,15 +88,17 @@ type saved struct {
 
 // recorder holds what every part of one recording needs.
 type recorder struct {
-	r   *gpu.Recorder
-	p   *gpu.Program
-	c   Config
-	b   Batch
-	tab Tables
-	pol Policy
-	tag string     // prefix of temporary names
-	pos gpu.Tensor // [B,T] i32, first position of the document, for positions
-	seg gpu.Tensor // [B,T] i32, the same for attention; zeros without DocMask
+	r      *gpu.Recorder
+	p      *gpu.Program
+	c      Config
+	b      Batch
+	tab    Tables
+	pol    Policy
+	tag    string // prefix of temporary names
+	shards int
+	tied   []gpu.Tensor // gradients of the tied matrix, by shard
+	pos    gpu.Tensor   // [B,T] i32, first position of the document, for positions
+	seg    gpu.Tensor   // [B,T] i32, the same for attention; zeros without DocMask
 }
 
 func newRecorder(r *gpu.Recorder, c Config, b Batch, tab Tables, pol Policy, tag string) *recorder {

@@ -16,14 +16,23 @@ type TrainArgs struct {
 	Tables  Tables
 	Batch   Batch
 	Policy  Policy
+	Shards  int    // equal parts of the rows whose sums are added in a fixed tree
 	Tag     string // prefix of temporaries, unique within the Program
 }
 
 // RecordTrain appends forward and backward of a batch: Grads receives
-// Scale * d(sum of token losses)/d(weights), Loss the unscaled sum. Errors
-// stick to the Program and are reported by Seal.
+// Scale * d(sum of token losses)/d(weights), Loss the unscaled sum. Every sum
+// over rows is taken shard by shard and then over shards in a balanced binary
+// tree, so its bits are those of any arrangement of whole subtrees over
+// devices and micro-steps. Errors stick to the Program and are reported by
+// Seal.
 func RecordTrain(r *gpu.Recorder, c Config, a TrainArgs) {
 	m := newRecorder(r, c, a.Batch, a.Tables, a.Policy, a.Tag)
+	if a.Shards < 1 || a.Batch.B%a.Shards != 0 {
+		r.Fail(fmt.Errorf("model: %d rows do not divide into %d shards", a.Batch.B, a.Shards))
+		return
+	}
+	m.shards = a.Shards
 	w, g := a.Weights, a.Grads
 	n, d, f := m.b.B*m.b.T, c.Dim, c.FFN
 	hf, xf, rf, layers := m.forward(w)
@@ -31,12 +40,7 @@ func RecordTrain(r *gpu.Recorder, c Config, a TrainArgs) {
 	// Gradients of the residual stream (dx) and of a normed branch (dh) live
 	// through the whole backward pass.
 	dx, dh := m.temp("dx", n, d), m.temp("dh", n, d)
-	loss := m.p.Temp(m.tag+"loss", gpu.F32, n)
-	kernels.Add(r, &kernels.HeadLoss, kernels.HeadLossArgs{
-		Loss: loss, X: hf, W: w.head(), Targets: m.b.Targets, Scale: a.Scale,
-		DX: dh, DW: g.head(), Logits: m.p.Temp(m.tag+"logits", gpu.F32, min(headChunk, n), c.Vocab),
-	})
-	kernels.Add(r, &kernels.SumLoss, kernels.SumLossArgs{Out: a.Loss, X: loss})
+	m.headBwd(a, hf, dh)
 	m.normBwd(dx, g.norm(), dh, xf, w.norm(), rf, false)
 
 	da, dgu := m.temp("da", n, f), m.temp("dgu", n, 2*f)
@@ -56,12 +60,72 @@ func RecordTrain(r *gpu.Recorder, c Config, a TrainArgs) {
 		m.linearBwd(dh, g.qkv(i), dqkv, s.h1, w.qkv(i))
 		m.normBwd(dx, g.norm1(i), dh, s.x, w.norm1(i), s.r1, true)
 	}
-	kernels.Add(r, &kernels.EmbedBwd, kernels.EmbedBwdArgs{DW: g.embed(), DX: dx, Tokens: m.b.Tokens, Accumulate: c.Tie})
+	m.embedBwd(g, dx)
+}
+
+// tree records into dst the sum over shards [lo,hi) of what leaf records into
+// its destination: the left half, the right half, then their sum. The leaves
+// run in order, which is what lets them share scratch.
+func (m *recorder) tree(lo, hi int, dst gpu.Tensor, leaf func(shard int, dst gpu.Tensor)) {
+	if hi-lo == 1 {
+		leaf(lo, dst)
+		return
+	}
+	mid := (lo + hi) / 2
+	m.tree(lo, mid, dst, leaf)
+	right := m.p.Temp(fmt.Sprintf("%ssum%d", m.tag, m.p.Len()), gpu.F32, dst.Elems())
+	m.tree(mid, hi, right.View(0, dims(dst)...), leaf)
+	kernels.Add(m.r, &kernels.AddTo, kernels.AddToArgs{Dst: dst, Src: right.View(0, dims(dst)...)})
+}
+
+func dims(t gpu.Tensor) []int {
+	d := make([]int, t.Rank)
+	for i := range d {
+		d[i] = t.Dim(i)
+	}
+	return d
+}
+
+// rows views the rows of shard i of a tensor whose first axis is tokens.
+func (m *recorder) rows(t gpu.Tensor, i int) gpu.Tensor {
+	d := dims(t)
+	d[0] /= m.shards
+	return t.View(i*t.Elems()/m.shards, d...)
+}
+
+// headBwd records loss and gradients of the head. With a tied matrix the
+// shards' gradients stay apart until embedBwd has added its own to each.
+func (m *recorder) headBwd(a TrainArgs, hf, dh gpu.Tensor) {
+	n := m.b.B * m.b.T
+	loss := m.p.Temp(m.tag+"loss", gpu.F32, n)
+	logits := m.p.Temp(m.tag+"logits", gpu.F32, min(headChunk, n/m.shards), m.c.Vocab)
+	leaf := func(i int, dw gpu.Tensor) {
+		kernels.Add(m.r, &kernels.HeadLoss, kernels.HeadLossArgs{
+			Loss: m.rows(loss, i), X: m.rows(hf, i), W: a.Weights.head(), Targets: m.rows(m.b.Targets, i), Scale: a.Scale,
+			DX: m.rows(dh, i), DW: dw, Logits: logits,
+		})
+	}
+	if m.c.Tie {
+		m.tied = []gpu.Tensor{a.Grads.head()}
+		for i := 1; i < m.shards; i++ {
+			m.tied = append(m.tied, m.p.Temp(fmt.Sprintf("%stied%d", m.tag, i), gpu.F32, m.c.Vocab, m.c.Dim))
+		}
+		for i, dw := range m.tied {
+			leaf(i, dw)
+		}
+	} else {
+		m.tree(0, m.shards, a.Grads.head(), leaf)
+	}
+	m.tree(0, m.shards, a.Loss, func(i int, out gpu.Tensor) {
+		kernels.Add(m.r, &kernels.SumLoss, kernels.SumLossArgs{Out: out, X: m.rows(loss, i)})
+	})
 }
 
 // linearBwd records both gradients of y = x * w^T.
 func (m *recorder) linearBwd(dx, dw, dy, x, w gpu.Tensor) {
-	kernels.Add(m.r, &kernels.MatMulDW, kernels.MatMulDWArgs{DW: dw, DY: dy, X: x})
+	m.tree(0, m.shards, dw, func(i int, dst gpu.Tensor) {
+		kernels.Add(m.r, &kernels.MatMulDW, kernels.MatMulDWArgs{DW: dst, DY: m.rows(dy, i), X: m.rows(x, i)})
+	})
 	kernels.Add(m.r, &kernels.MatMulDX, kernels.MatMulDXArgs{DX: dx, DY: dy, W: w})
 }
 
@@ -69,9 +133,39 @@ func (m *recorder) linearBwd(dx, dw, dy, x, w gpu.Tensor) {
 // added to dx, which is how the residual connection's gradient joins.
 func (m *recorder) normBwd(dx, dw, dy, x, w, rstd gpu.Tensor, accumulate bool) {
 	part := m.p.Temp(fmt.Sprintf("%spart%d", m.tag, m.p.Len()), gpu.F32, kernels.NormPartials, m.c.Dim)
-	kernels.Add(m.r, &kernels.RMSNormBwd, kernels.RMSNormBwdArgs{
-		DX: dx, DW: dw, DY: dy, X: x, W: w, Rstd: rstd, Part: part, AccumulateDX: accumulate,
+	m.tree(0, m.shards, dw, func(i int, dst gpu.Tensor) {
+		kernels.Add(m.r, &kernels.RMSNormBwd, kernels.RMSNormBwdArgs{
+			DX: m.rows(dx, i), DW: dst, DY: m.rows(dy, i), X: m.rows(x, i), W: w, Rstd: m.rows(rstd, i),
+			Part: part, AccumulateDX: accumulate,
+		})
 	})
+}
+
+// embedBwd records the gradient of the embedding. A tied matrix's gradient is,
+// in every shard, the head's plus the embedding's; then the shards are added.
+func (m *recorder) embedBwd(g Weights, dx gpu.Tensor) {
+	leaf := func(i int, dw gpu.Tensor) {
+		kernels.Add(m.r, &kernels.EmbedBwd, kernels.EmbedBwdArgs{DW: dw, DX: m.rows(dx, i), Tokens: m.rows(m.b.Tokens, i), Accumulate: m.c.Tie})
+	}
+	if !m.c.Tie {
+		m.tree(0, m.shards, g.embed(), leaf)
+		return
+	}
+	for i, dw := range m.tied {
+		leaf(i, dw)
+	}
+	m.addTied(0, m.shards)
+}
+
+// addTied adds the tied shards [lo,hi) into shard lo, in the order of tree.
+func (m *recorder) addTied(lo, hi int) {
+	if hi-lo == 1 {
+		return
+	}
+	mid := (lo + hi) / 2
+	m.addTied(lo, mid)
+	m.addTied(mid, hi)
+	kernels.Add(m.r, &kernels.AddTo, kernels.AddToArgs{Dst: m.tied[lo], Src: m.tied[mid]})
 }
 
 // RecordLoss appends a forward pass that leaves the loss of every target, in

@@ -30,9 +30,9 @@ const (
 	resultLen   = 16
 )
 
-// stepProgram records the whole training step of one device: a leaf of forward
-// and backward for each of its logical shards, the sum of the leaves in a
-// binary tree, the sum over devices, the norm, and the update.
+// stepProgram records the whole training step of one device: forward and
+// backward of each of its micro-steps, their sum in a binary tree, the sum over
+// devices, the norm, and the update.
 func stepProgram(o *Options, l *model.Layout) (*gpu.Program, error) {
 	p := gpu.NewProgram(fmt.Sprintf("train_step/%d", o.Devices))
 	r := p.On(gpu.Math)
@@ -47,8 +47,7 @@ func stepProgram(o *Options, l *model.Layout) (*gpu.Program, error) {
 	t.tab = model.Tables{Cos: p.Extern(extCos, gpu.F32, o.T, half), Sin: p.Extern(extSin, gpu.F32, o.T, half)}
 	t.batch = p.Extern(extBatch, gpu.U8, int(o.deviceLayout().Bytes()))
 
-	leaves := o.Shards / o.Devices
-	t.tree(0, leaves, t.grads)
+	t.tree(0, o.Micro, t.grads)
 	if o.Devices > 1 {
 		scratch := p.Temp("peer_grads", gpu.F32, l.Total+1)
 		add, err := kernels.AddTo.Op(kernels.AddToArgs{Dst: t.grads, Src: scratch})
@@ -85,9 +84,9 @@ type stepRecorder struct {
 	tab           model.Tables
 }
 
-// tree leaves in dst the sum of the gradients of shards [lo,hi) of this
-// device: halves first, then their sum. A device holds whole subtrees of the
-// tree over all shards, so any number of devices adds in the same order.
+// tree leaves in dst the sum of the gradients of micro-steps [lo,hi): halves
+// first, then their sum. Micro-steps and devices hold whole subtrees of the
+// tree over the logical shards, so any arrangement adds in the same order.
 func (t *stepRecorder) tree(lo, hi int, dst gpu.Tensor) {
 	if hi-lo == 1 {
 		t.leaf(lo, dst)
@@ -102,7 +101,7 @@ func (t *stepRecorder) tree(lo, hi int, dst gpu.Tensor) {
 
 func (t *stepRecorder) leaf(i int, dst gpu.Tensor) {
 	o := t.o
-	rows := o.Batch / o.Shards
+	rows := o.Batch / o.Devices / o.Micro
 	lay := o.deviceLayout()
 	model.RecordTrain(t.r, o.Model, model.TrainArgs{
 		Weights: model.NewWeights(o.Model, t.l, t.params),
@@ -112,6 +111,7 @@ func (t *stepRecorder) leaf(i int, dst gpu.Tensor) {
 		Tables:  t.tab,
 		Batch:   batchViews(t.batch, lay, i*rows, rows, o.DocMask, o.ResetPositions),
 		Policy:  model.Policy{Act: gpu.F32},
+		Shards:  o.Shards / o.Devices / o.Micro,
 		Tag:     fmt.Sprintf("s%d.", i),
 	})
 }

@@ -26,7 +26,7 @@ func tinyModel() model.Config {
 
 func tinyOptions(devices int) train.Options {
 	o := train.Options{
-		Model: tinyModel(), Seed: 7, Steps: 12, Batch: 8, T: 16, Shards: 4, Devices: devices, Slots: 2, DocMask: true,
+		Model: tinyModel(), Seed: 7, Steps: 12, Batch: 8, T: 16, Shards: 4, Devices: devices, Micro: 1, Slots: 2, DocMask: true,
 		Optim: train.Optim{LR: 1e-2, Beta1: 0.9, Beta2: 0.95, Eps: 1e-8, Clip: 1, Warmup: 2},
 	}
 	for r := range o.Optim.LRMul {
@@ -239,9 +239,20 @@ func TestLossFalls(t *testing.T) {
 func TestBitsDoNotDependOnDevicesOrThreads(t *testing.T) {
 	var want []uint32
 	var losses []train.StepResult
-	for _, c := range []struct{ devices, threads int }{{1, 1}, {1, 3}, {2, 2}, {4, 4}} {
-		t.Run(fmt.Sprintf("devices=%d,threads=%d", c.devices, c.threads), func(t *testing.T) {
-			r := newRig(t, tinyOptions(c.devices), host.Config{Threads: c.threads, RaceCheck: c.devices > 1})
+	for _, c := range []struct {
+		devices, threads, micro int
+		tie                     bool
+	}{
+		{1, 1, 1, false}, {1, 3, 1, false}, {2, 2, 1, false}, {4, 4, 1, false}, {1, 1, 4, false}, {2, 2, 2, false},
+		{1, 1, 1, true}, {2, 2, 1, true}, {4, 4, 1, true}, {1, 2, 2, true},
+	} {
+		t.Run(fmt.Sprintf("devices=%d,threads=%d,micro=%d,tie=%v", c.devices, c.threads, c.micro, c.tie), func(t *testing.T) {
+			o := tinyOptions(c.devices)
+			o.Micro, o.Model.Tie = c.micro, c.tie
+			if c.tie && c.devices == 1 && c.micro == 1 {
+				want = nil
+			}
+			r := newRig(t, o, host.Config{Threads: c.threads, RaceCheck: c.devices > 1})
 			res := r.run(6)
 			got := bits(r.snapshot(false).Weights)
 			if want == nil {

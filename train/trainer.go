@@ -23,6 +23,7 @@ type Options struct {
 	T       int // positions of a row
 	Shards  int // logical shards of a batch: equal parts whose gradients are added in a fixed tree
 	Devices int // a power of two that divides Shards
+	Micro   int // micro-steps a device takes one after the other to save memory; a power of two; Devices*Micro divides Shards
 	Slots   int // batches that may lie on a device at once; at least 2
 
 	DocMask        bool
@@ -53,6 +54,9 @@ func (o *Options) Validate() error {
 	}
 	if o.Devices < 1 || o.Devices&(o.Devices-1) != 0 || o.Shards%max(1, o.Devices) != 0 {
 		bad("%d devices: the number must be a power of two that divides the %d logical shards", o.Devices, o.Shards)
+	}
+	if o.Micro < 1 || o.Micro&(o.Micro-1) != 0 || o.Shards%max(1, o.Micro*o.Devices) != 0 {
+		bad("%d micro-steps: the number must be a power of two, and with %d devices divide the %d logical shards", o.Micro, o.Devices, o.Shards)
 	}
 	if o.Slots < 2 {
 		bad("%d device slots; at least 2 keep the device fed", o.Slots)
