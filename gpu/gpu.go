@@ -9,6 +9,7 @@ package gpu
 import (
 	"context"
 	"fmt"
+	"time"
 	"unsafe"
 
 	"refrain/internal/par"
@@ -257,6 +258,9 @@ type Queue interface {
 	Record(e Event) error
 	Wait(e Event) error // later work waits for the mark; the host does not
 	Sync(ctx context.Context) error
+	// Idle is the time, since the queue was made, in which it had nothing to run
+	// or waited for a mark of another queue.
+	Idle() time.Duration
 }
 
 // Info describes a device.

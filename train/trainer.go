@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"time"
 
 	"refrain/gpu"
 	"refrain/gpu/collective"
@@ -241,6 +242,9 @@ func (t *Trainer) result(ctx context.Context, k int64) (StepResult, error) {
 
 // Cost returns the FLOPs and bytes of one step on one device.
 func (t *Trainer) Cost() gpu.Cost { return t.reps[0].program.Cost() }
+
+// Idle is how long the math queue of the first device has had nothing to do.
+func (t *Trainer) Idle() time.Duration { return t.reps[0].lanes[gpu.Math].Idle() }
 
 // Close frees what the trainer allocated on its devices.
 func (t *Trainer) Close() error {

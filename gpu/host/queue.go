@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"runtime/debug"
 	"sync/atomic"
+	"time"
 
 	"refrain/gpu"
 )
@@ -38,7 +39,8 @@ type queue struct {
 	id    int // of the race check
 	tasks chan task
 	done  chan struct{}
-	flush *event // for Sync
+	flush *event       // for Sync
+	idle  atomic.Int64 // nanoseconds without work
 }
 
 // NewQueue starts a queue. It ends with the device.
@@ -59,16 +61,25 @@ func (d *Device) NewQueue(label string) (gpu.Queue, error) {
 
 func (q *queue) run() {
 	defer close(q.done)
-	for t := range q.tasks {
+	for {
+		t, ok := q.next()
+		if !ok {
+			return
+		}
 		switch t.kind {
 		case taskRecord:
 			t.ev.pass(t.gen)
 		case taskWait:
 			// A dead peer passes its events too, so this wait always ends; its
 			// error reaches the host through the peer's own device.
+			if t.ev.passed.Load() >= t.gen {
+				continue
+			}
+			t0 := time.Now()
 			if err := t.ev.sync(q.d.ctx, t.gen); err != nil {
 				q.d.fail(err)
 			}
+			q.idle.Add(int64(time.Since(t0)))
 		default:
 			if q.d.failure() == nil {
 				q.execute(&t)
@@ -76,6 +87,22 @@ func (q *queue) run() {
 		}
 	}
 }
+
+// next takes a task; the clock is read only when there is none.
+func (q *queue) next() (t task, ok bool) {
+	select {
+	case t, ok = <-q.tasks:
+		return t, ok
+	default:
+	}
+	t0 := time.Now()
+	t, ok = <-q.tasks
+	q.idle.Add(int64(time.Since(t0)))
+	return t, ok
+}
+
+// Idle returns the time without work; see gpu.Queue.
+func (q *queue) Idle() time.Duration { return time.Duration(q.idle.Load()) }
 
 // execute runs one kernel or copy; a panic in it kills the device, not the
 // process, and names the kernel.

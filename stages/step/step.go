@@ -31,17 +31,17 @@ type Result struct {
 
 // Config says when snapshots are due and where they go.
 type Config struct {
-	Steps     int64       // the run ends after this many
-	Chain     train.Chain // chain of the checkpoint the run starts from
-	EvalEvery int64       // 0: only at the end
-	SaveEvery int64       // 0: only at the end
-	Window    int64       // first window the run consumes
-	EvalPool  *train.SnapshotPool
-	SavePool  *train.SnapshotPool
-	Evals     pipeline.Out[*train.Snapshot] // nil: no evaluation
-	Saves     pipeline.Out[*train.Save]     // nil: no checkpoints
-	Skipped   func(step int64)              // a save was due while the last was being written
-	Stop      <-chan struct{}               // closed: finish the step, save, end
+	Steps    int64                 // the run ends after this many
+	Chain    train.Chain           // chain of the checkpoint the run starts from
+	EvalDue  func(step int64) bool // asked after every step but the last; nil: only at the end
+	SaveDue  func(step int64) bool // likewise
+	Window   int64                 // first window the run consumes
+	EvalPool *train.SnapshotPool
+	SavePool *train.SnapshotPool
+	Evals    pipeline.Out[*train.Snapshot] // nil: no evaluation
+	Saves    pipeline.Out[*train.Save]     // nil: no checkpoints
+	Skipped  func(step int64)              // a save was due while the last was being written
+	Stop     <-chan struct{}               // closed: finish the step, save, end
 }
 
 // Stage runs the trainer. It implements pipeline.Stage[*item.DeviceBatch, Result].
@@ -140,7 +140,7 @@ func (s *Stage) report(ctx context.Context, res train.StepResult, out pipeline.O
 // save is skipped and counted.
 func (s *Stage) snapshots(ctx context.Context) error {
 	k := s.t.Steps()
-	if s.c.Evals != nil && s.c.EvalEvery > 0 && k%s.c.EvalEvery == 0 {
+	if s.c.Evals != nil && s.c.EvalDue != nil && s.c.EvalDue(k) {
 		snap, err := s.t.TrySnapshot(s.c.EvalPool)
 		if err != nil {
 			return err
@@ -151,7 +151,7 @@ func (s *Stage) snapshots(ctx context.Context) error {
 			}
 		}
 	}
-	if s.c.Saves != nil && s.c.SaveEvery > 0 && k%s.c.SaveEvery == 0 {
+	if s.c.Saves != nil && s.c.SaveDue != nil && s.c.SaveDue(k) {
 		snap, err := s.t.TrySnapshot(s.c.SavePool)
 		if err != nil {
 			return err
