@@ -127,6 +127,7 @@ var AdamW = Kernel[AdamWArgs]{
 	},
 	Ref:  func(h gpu.Host, a *AdamWArgs) { adamwRef(narrow(h), a) },
 	Wide: func(h WideHost, a *AdamWArgs) { adamwRef(wide(h), a) },
+	Fast: adamwFast,
 }
 
 func adamwRef[T real](ms memory[T], a *AdamWArgs) {

@@ -45,6 +45,7 @@ var Attention = Kernel[AttentionArgs]{
 	},
 	Ref:  func(h gpu.Host, a *AttentionArgs) { attentionRef(narrow(h), a) },
 	Wide: func(h WideHost, a *AttentionArgs) { attentionRef(wide(h), a) },
+	Fast: attentionFast,
 }
 
 // causalPairs counts query-key pairs with key <= query.
@@ -154,6 +155,7 @@ var AttentionBwd = Kernel[AttentionBwdArgs]{
 	},
 	Ref:  func(h gpu.Host, a *AttentionBwdArgs) { attentionBwdRef(narrow(h), a) },
 	Wide: func(h WideHost, a *AttentionBwdArgs) { attentionBwdRef(wide(h), a) },
+	Fast: attentionBwdFast,
 }
 
 func attentionBwdRef[T real](m memory[T], a *AttentionBwdArgs) {

@@ -36,6 +36,7 @@ var AttnDecode = Kernel[AttnDecodeArgs]{
 	},
 	Ref:  func(h gpu.Host, a *AttnDecodeArgs) { attnDecodeRef(narrow(h), a) },
 	Wide: func(h WideHost, a *AttnDecodeArgs) { attnDecodeRef(wide(h), a) },
+	Fast: attnDecodeFast,
 }
 
 // cacheAt is the entries of one head of one row of a cache, [Tmax,C].

@@ -20,6 +20,7 @@ var Fill = Kernel[FillArgs]{
 	Cost:   func(a *FillArgs) gpu.Cost { return gpu.Cost{Bytes: bytesOf(a.X)} },
 	Ref:    func(h gpu.Host, a *FillArgs) { fillRef(narrow(h), a) },
 	Wide:   func(h WideHost, a *FillArgs) { fillRef(wide(h), a) },
+	Fast:   fillFast,
 }
 
 func fillRef[T real](m memory[T], a *FillArgs) {
@@ -48,6 +49,7 @@ var Copy = Kernel[CopyArgs]{
 	Cost:   func(a *CopyArgs) gpu.Cost { return gpu.Cost{Bytes: bytesOf(a.Dst, a.Src)} },
 	Ref:    func(h gpu.Host, a *CopyArgs) { copyRef(narrow(h), a) },
 	Wide:   func(h WideHost, a *CopyArgs) { copyRef(wide(h), a) },
+	Fast:   copyFast,
 }
 
 func copyRef[T real](m memory[T], a *CopyArgs) { copy(m.reals(a.Dst), m.reals(a.Src)) }
@@ -73,6 +75,7 @@ var AddTo = Kernel[AddToArgs]{
 	},
 	Ref:  func(h gpu.Host, a *AddToArgs) { addToRef(narrow(h), a) },
 	Wide: func(h WideHost, a *AddToArgs) { addToRef(wide(h), a) },
+	Fast: addToFast,
 }
 
 func addToRef[T real](m memory[T], a *AddToArgs) {

@@ -33,6 +33,7 @@ var Embed = Kernel[EmbedArgs]{
 	},
 	Ref:  func(h gpu.Host, a *EmbedArgs) { embedRef(narrow(h), a) },
 	Wide: func(h WideHost, a *EmbedArgs) { embedRef(wide(h), a) },
+	Fast: embedFast,
 }
 
 func embedRef[T real](m memory[T], a *EmbedArgs) {
@@ -91,6 +92,7 @@ var EmbedBwd = Kernel[EmbedBwdArgs]{
 	},
 	Ref:  func(h gpu.Host, a *EmbedBwdArgs) { embedBwdRef(narrow(h), a) },
 	Wide: func(h WideHost, a *EmbedBwdArgs) { embedBwdRef(wide(h), a) },
+	Fast: embedBwdFast,
 }
 
 func embedBwdRef[T real](m memory[T], a *EmbedBwdArgs) {

@@ -1,18 +1,163 @@
 package kernels
 
-import "testing"
+import (
+	"strings"
+	"testing"
+
+	"refrain/gpu"
+	"refrain/internal/par"
+	"refrain/kernels/kerneltest"
+)
+
+// suite is what a family's test file contributes for one kernel.
+type suite struct {
+	kernel string
+	cases  []kerneltest.Case
+	// gradients holds one check for each arrangement of a differentiable kernel
+	// and its backward op; a kernel without derivative has none and says why.
+	gradients map[string]func(t testing.TB, b *kerneltest.Builder) kerneltest.Gradient
+	noGrad    string
+	// wrong holds arguments that Check must refuse, by a part of the message.
+	wrong map[string]func(b *kerneltest.Builder) error
+}
+
+func suites() []suite {
+	return []suite{
+		segmentsSuite(), embedSuite(), embedBwdSuite(), rmsnormSuite(), rmsnormBwdSuite(),
+		matmulSuite(), matmulDXSuite(), matmulDWSuite(), ropeSuite(), ropeAtSuite(),
+		attentionSuite(), attentionBwdSuite(), attnDecodeSuite(), swigluSuite(), swigluBwdSuite(),
+		headLossSuite(), sumLossSuite(), sumSquaresSuite(), fillSuite(), copySuite(), addToSuite(),
+		guardSuite(), adamwSuite(),
+	}
+}
 
 // TestRegistry is the house rule: every kernel has a contract, a reference in
-// both precisions, a cost, and a name of its own.
+// both precisions, a cost, a name of its own, cases, refusals, and a gradient check
+// or the reason why there is none.
 func TestRegistry(t *testing.T) {
+	have := map[string]suite{}
+	for _, s := range suites() {
+		have[s.kernel] = s
+	}
 	seen := map[string]bool{}
 	for _, e := range All() {
 		if seen[e.Name] || e.Name == "" {
 			t.Errorf("kernel name %q is empty or used twice", e.Name)
 		}
 		seen[e.Name] = true
-		if !e.HasCheck || !e.HasAccess || !e.HasCost || !e.HasRef || !e.HasWide {
+		if !e.HasCheck || !e.HasAccess || !e.HasCost || !e.HasRef || !e.HasWide || !e.HasFast {
 			t.Errorf("kernel %s is incomplete: %+v", e.Name, e)
 		}
+		s := have[e.Name]
+		if len(s.cases) < 2 || len(s.wrong) == 0 {
+			t.Errorf("kernel %s has %d cases and %d refusals", e.Name, len(s.cases), len(s.wrong))
+		}
+		if (len(s.gradients) == 0) == (s.noGrad == "") {
+			t.Errorf("kernel %s needs gradient checks or a reason for having none", e.Name)
+		}
 	}
+	if len(have) != len(All()) {
+		t.Errorf("%d suites for %d kernels", len(have), len(All()))
+	}
+}
+
+func TestKernels(t *testing.T) {
+	for _, s := range suites() {
+		t.Run(s.kernel, func(t *testing.T) {
+			for _, c := range s.cases {
+				t.Run(c.Name, func(t *testing.T) { kerneltest.Run(t, c) })
+			}
+			for name, g := range s.gradients {
+				t.Run("gradient/"+name, func(t *testing.T) { kerneltest.CheckGradient(t, g) })
+			}
+			for part, f := range s.wrong {
+				t.Run("refuses/"+part, func(t *testing.T) {
+					err := f(&kerneltest.Builder{})
+					if err == nil || !strings.Contains(err.Error(), part) || !strings.HasPrefix(err.Error(), s.kernel+": ") {
+						t.Errorf("error %q, want %q in it", err, part)
+					}
+				})
+			}
+		})
+	}
+}
+
+// of makes a case from a kernel and a function that makes its arguments.
+func of[A any](k *Kernel[A], name string, args func(b *kerneltest.Builder) A) kerneltest.Case {
+	return kerneltest.Case{Name: name, Build: func(b *kerneltest.Builder) (gpu.Op, error) { return k.Op(args(b)) }}
+}
+
+// exactly is of for kernels whose fast version has the reference's bits.
+func exactly[A any](k *Kernel[A], name string, args func(b *kerneltest.Builder) A) kerneltest.Case {
+	c := of(k, name, args)
+	c.Exact = true
+	return c
+}
+
+// refuse is the error of recording k with these arguments.
+func refuse[A any](k *Kernel[A], args func(b *kerneltest.Builder) A) func(b *kerneltest.Builder) error {
+	return func(b *kerneltest.Builder) error {
+		_, err := k.Op(args(b))
+		return err
+	}
+}
+
+// must is the op of k over a, for gradient checks.
+func must[A any](t testing.TB, k *Kernel[A], a A) gpu.Op {
+	t.Helper()
+	op, err := k.Op(a)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return op
+}
+
+// bind runs op on a host of its own and returns the body; for benchmarks and
+// for tests that look at results themselves.
+func bind(t testing.TB, b *kerneltest.Builder, op gpu.Op, threads int, reference bool) (h *kerneltest.Host, body func()) {
+	t.Helper()
+	pool := par.New(threads)
+	t.Cleanup(pool.Close)
+	h = kerneltest.NewHost(b, pool, reference)
+	h.Allow(op)
+	return h, op.BindHost(h)
+}
+
+// bench times op on two threads and reports its rates.
+func bench[A any](b *testing.B, k *Kernel[A], args func(b *kerneltest.Builder) A) {
+	b.Helper()
+	build := &kerneltest.Builder{}
+	op := must(b, k, args(build))
+	_, body := bind(b, build, op, 2, false)
+	body()
+	cost := op.Cost()
+	b.SetBytes(int64(cost.Bytes))
+	b.ReportAllocs()
+	for b.Loop() {
+		body()
+	}
+	b.ReportMetric(cost.FLOPs*float64(b.N)/b.Elapsed().Seconds()/1e9, "GFLOP/s")
+}
+
+// panics returns the panic value of f as text, or "" when it returns.
+func panics(f func()) (msg string) {
+	defer func() {
+		if v := recover(); v != nil {
+			if e, ok := v.(error); ok {
+				msg = e.Error()
+				return
+			}
+			msg, _ = v.(string)
+		}
+	}()
+	f()
+	return ""
+}
+
+type builder = kerneltest.Builder
+
+// bf16 is t as if it were stored in bfloat16: what Check must refuse today.
+func bf16(t gpu.Tensor) gpu.Tensor {
+	t.DType = gpu.BF16
+	return t
 }

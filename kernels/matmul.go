@@ -37,6 +37,7 @@ var MatMul = Kernel[MatMulArgs]{
 	},
 	Ref:  func(h gpu.Host, a *MatMulArgs) { matmulRef(narrow(h), a) },
 	Wide: func(h WideHost, a *MatMulArgs) { matmulRef(wide(h), a) },
+	Fast: matmulFast,
 }
 
 // productFLOPs counts the multiply-adds of the product of x [N,I] and w [O,I],
@@ -101,6 +102,7 @@ var MatMulDX = Kernel[MatMulDXArgs]{
 	},
 	Ref:  func(h gpu.Host, a *MatMulDXArgs) { matmulDXRef(narrow(h), a) },
 	Wide: func(h WideHost, a *MatMulDXArgs) { matmulDXRef(wide(h), a) },
+	Fast: matmulDXFast,
 }
 
 // again is the traffic of reading an output that is accumulated into.
@@ -160,6 +162,7 @@ var MatMulDW = Kernel[MatMulDWArgs]{
 	},
 	Ref:  func(h gpu.Host, a *MatMulDWArgs) { matmulDWRef(narrow(h), a) },
 	Wide: func(h WideHost, a *MatMulDWArgs) { matmulDWRef(wide(h), a) },
+	Fast: matmulDWFast,
 }
 
 func matmulDWRef[T real](m memory[T], a *MatMulDWArgs) {

@@ -55,6 +55,7 @@ var RoPE = Kernel[RoPEArgs]{
 	},
 	Ref:  func(h gpu.Host, a *RoPEArgs) { ropeRef(narrow(h), a) },
 	Wide: func(h WideHost, a *RoPEArgs) { ropeRef(wide(h), a) },
+	Fast: ropeFast,
 }
 
 // heads demands a possible arrangement of rows, positions and heads.
@@ -136,6 +137,7 @@ var RoPEAt = Kernel[RoPEAtArgs]{
 	},
 	Ref:  func(h gpu.Host, a *RoPEAtArgs) { ropeAtRef(narrow(h), a) },
 	Wide: func(h WideHost, a *RoPEAtArgs) { ropeAtRef(wide(h), a) },
+	Fast: ropeAtFast,
 }
 
 func ropeAtRef[T real](m memory[T], a *RoPEAtArgs) {

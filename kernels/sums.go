@@ -29,6 +29,7 @@ var SumLoss = Kernel[SumLossArgs]{
 	},
 	Ref:  func(h gpu.Host, a *SumLossArgs) { sumLossRef(narrow(h), a) },
 	Wide: func(h WideHost, a *SumLossArgs) { sumLossRef(wide(h), a) },
+	Fast: sumLossFast,
 }
 
 func sumLossRef[T real](m memory[T], a *SumLossArgs) {
@@ -62,6 +63,7 @@ var SumSquares = Kernel[SumSquaresArgs]{
 	},
 	Ref:  func(h gpu.Host, a *SumSquaresArgs) { sumSquaresRef(narrow(h), a) },
 	Wide: func(h WideHost, a *SumSquaresArgs) { sumSquaresRef(wide(h), a) },
+	Fast: sumSquaresFast,
 }
 
 func sumSquaresRef[T real](m memory[T], a *SumSquaresArgs) {

@@ -29,6 +29,7 @@ var SwiGLU = Kernel[SwiGLUArgs]{
 	},
 	Ref:  func(h gpu.Host, a *SwiGLUArgs) { swigluRef(narrow(h), a) },
 	Wide: func(h WideHost, a *SwiGLUArgs) { swigluRef(wide(h), a) },
+	Fast: swigluFast,
 }
 
 func swigluRef[T real](m memory[T], a *SwiGLUArgs) {
@@ -68,6 +69,7 @@ var SwiGLUBwd = Kernel[SwiGLUBwdArgs]{
 	},
 	Ref:  func(h gpu.Host, a *SwiGLUBwdArgs) { swigluBwdRef(narrow(h), a) },
 	Wide: func(h WideHost, a *SwiGLUBwdArgs) { swigluBwdRef(wide(h), a) },
+	Fast: swigluBwdFast,
 }
 
 func swigluBwdRef[T real](m memory[T], a *SwiGLUBwdArgs) {

@@ -1,0 +1,47 @@
+package kernels
+
+import (
+	"fmt"
+
+	"refrain/gpu"
+	"refrain/kernels/gemm"
+)
+
+// packing returns the device's packing buffers for parallel products.
+func packing(h gpu.Host) *gemm.Scratch {
+	return h.Cached("gemm", func() any {
+		calls := 0
+		return gemm.NewScratch(h.Pool().Threads(), func(n int) []float32 {
+			calls++
+			return h.Scratch(fmt.Sprintf("gemm.%d", calls), n)
+		})
+	}).(*gemm.Scratch)
+}
+
+func matmulFast(h gpu.Host, a *MatMulArgs) func() {
+	y, x, w := gpu.Float32s(h, a.Y), gpu.Float32s(h, a.X), gpu.Float32s(h, a.W)
+	n, in, out := a.X.Dim(0), a.X.Dim(1), a.W.Dim(0)
+	plan := gemm.NewPlan(packing(h), h.Pool(), false, true, n, out, in, in, in, out, !a.Add.IsZero())
+	if a.Add.IsZero() || a.Add.Span == a.Y.Span {
+		return func() { plan.Run(x, w, y) }
+	}
+	add := copyFast(h, &CopyArgs{Dst: a.Y, Src: a.Add})
+	return func() {
+		add()
+		plan.Run(x, w, y)
+	}
+}
+
+func matmulDXFast(h gpu.Host, a *MatMulDXArgs) func() {
+	dx, dy, w := gpu.Float32s(h, a.DX), gpu.Float32s(h, a.DY), gpu.Float32s(h, a.W)
+	n, out, in := a.DY.Dim(0), a.DY.Dim(1), a.W.Dim(1)
+	plan := gemm.NewPlan(packing(h), h.Pool(), false, false, n, in, out, out, in, in, a.Accumulate)
+	return func() { plan.Run(dy, w, dx) }
+}
+
+func matmulDWFast(h gpu.Host, a *MatMulDWArgs) func() {
+	dw, dy, x := gpu.Float32s(h, a.DW), gpu.Float32s(h, a.DY), gpu.Float32s(h, a.X)
+	n, out, in := a.DY.Dim(0), a.DY.Dim(1), a.X.Dim(1)
+	plan := gemm.NewPlan(packing(h), h.Pool(), true, false, out, in, n, out, in, in, a.Accumulate)
+	return func() { plan.Run(dy, x, dw) }
+}
