@@ -1,18 +1,27 @@
 package tokenize
 
+import "slices"
+
 // Encoder encodes texts with one tokenizer. It owns a cache of pieces and scratch
 // memory, so it is not safe for concurrent use: every worker has its own. The ids
 // do not depend on what was encoded before, nor on the size of the cache.
 type Encoder struct {
 	t       *Tokenizer
 	g       merger
+	split   splitter
+	cache   pieceCache
 	dropped int64
 }
 
 // NewEncoder returns an encoder whose cache takes at most about cacheBytes; 0 means
-// 64 MiB. A full cache is emptied, not grown.
+// 64 MiB, and less than 128 KiB counts as that. A full cache is emptied, not grown. It
+// starts small, so a large budget costs nothing until it is used.
 func (t *Tokenizer) NewEncoder(cacheBytes int) *Encoder {
-	return &Encoder{t: t}
+	return newEncoder(t, cacheBytes, haveMasks())
+}
+
+func newEncoder(t *Tokenizer, cacheBytes int, masks bool) *Encoder {
+	return &Encoder{t: t, split: newSplitter(t.fam, masks), cache: newPieceCache(t, cacheBytes)}
 }
 
 // Append appends the ids of text to dst and returns it. The text is taken as plain
@@ -63,17 +72,96 @@ func (e *Encoder) appendPass(dst []uint32, text []byte, pass int, special bool) 
 
 // appendPlain encodes text without added tokens.
 func (e *Encoder) appendPlain(dst []uint32, text []byte) []uint32 {
-	next := e.t.fam.next
-	for i := 0; i < len(text); {
-		j := next(text, i)
-		dst = e.appendPiece(dst, text[i:j])
-		i = j
+	for len(text) > 0 {
+		n, ends := e.split.next(text)
+		if ends == nil {
+			dst = e.merge(dst, text[:n])
+		} else {
+			dst = e.appendWindow(dst, ends, n)
+		}
+		text = text[n:]
 	}
 	return dst
 }
 
-// appendPiece encodes one piece without the cache.
-func (e *Encoder) appendPiece(dst []uint32, piece []byte) []uint32 {
+// appendWindow encodes the pieces at the start of the window. This is the hot loop:
+// nearly all pieces are short, are in the cache, and have at most four ids.
+func (e *Encoder) appendWindow(dst []uint32, ends []uint32, n int) []uint32 {
+	if cap(dst)-len(dst) < n+len(cacheEntry{}.ids) {
+		dst = slices.Grow(dst, n+len(cacheEntry{}.ids))
+	}
+	win := e.split.win
+	slots := e.cache.slots
+	at := len(dst)
+	start := uint32(0)
+	for _, end := range ends {
+		size := int(end - start)
+		if size > maxKey {
+			dst = e.appendLong(dst[:at], win[start:end])
+			at = len(dst)
+			slots = e.cache.slots
+			start = end
+			continue
+		}
+		lo, hi := pieceKey(win[start:], size)
+		entry := &slots[mix(lo, hi)&uint64(len(slots)-1)]
+		if count := entry.ids[0] >> idBits; entry.lo == lo && entry.hi == hi && count != spilled {
+			// All four are stored whatever the number; the next piece overwrites.
+			out := (*[4]uint32)(dst[at : at+4 : cap(dst)])
+			*out = entry.ids
+			out[0] &= idMask
+			at += int(count)
+		} else {
+			dst = e.appendShort(dst[:at], win[start:end], lo, hi)
+			at = len(dst)
+			slots = e.cache.slots
+		}
+		start = end
+	}
+	return dst[:at]
+}
+
+// appendShort finishes a short piece that is not at its first place in the cache.
+func (e *Encoder) appendShort(dst []uint32, piece []byte, lo, hi uint64) []uint32 {
+	if k := e.cache.slot(lo, hi); k.hi != 0 {
+		count := k.ids[0] >> idBits
+		if count == spilled {
+			return append(dst, e.cache.spill[k.ids[1]:k.ids[1]+k.ids[2]]...)
+		}
+		for _, id := range k.ids[:count] {
+			dst = append(dst, id&idMask)
+		}
+		return dst
+	}
+	from := len(dst)
+	before := e.dropped
+	dst = e.merge(dst, piece)
+	if e.dropped == before { // a cached piece would not be counted again
+		e.cache.put(e.t, lo, hi, dst[from:])
+	}
+	return dst
+}
+
+// appendLong encodes a piece of 16 bytes or more.
+func (e *Encoder) appendLong(dst []uint32, piece []byte) []uint32 {
+	if len(piece) > maxLongKey {
+		return e.merge(dst, piece)
+	}
+	h := hashBytes(piece)
+	if k := e.cache.longSlot(h, piece); k.keyLen != 0 {
+		return append(dst, e.cache.ids[k.ids:k.ids+k.numIDs]...)
+	}
+	from := len(dst)
+	before := e.dropped
+	dst = e.merge(dst, piece)
+	if e.dropped == before {
+		e.cache.putLong(e.t, h, piece, dst[from:])
+	}
+	return dst
+}
+
+// merge encodes one piece without the cache.
+func (e *Encoder) merge(dst []uint32, piece []byte) []uint32 {
 	if e.t.wholePiece {
 		if id, ok := e.t.index[string(piece)]; ok {
 			return append(dst, id)

@@ -10,7 +10,7 @@ type family struct {
 	name    string
 	pattern string // as tokenizer.json spells it; "" for the pattern built into ByteLevel
 	next    func(b []byte, i int) int
-	masks   func(m *maskScratch, text []byte) // piece starts by class masks; nil where there is only the scanner
+	masks   func(m *maskScratch, win []byte, n int) []uint32 // ends of all pieces of a window; nil where there is only the scanner
 }
 
 const (

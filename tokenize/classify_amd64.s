@@ -1,0 +1,174 @@
+//go:build amd64 && !purego
+
+#include "textflag.h"
+
+// 32 bytes of 0x20.
+DATA c20<>+0(SB)/8, $0x2020202020202020
+DATA c20<>+8(SB)/8, $0x2020202020202020
+DATA c20<>+16(SB)/8, $0x2020202020202020
+DATA c20<>+24(SB)/8, $0x2020202020202020
+GLOBL c20<>(SB), RODATA|NOPTR, $32
+
+// 32 bytes of 0x61.
+DATA c61<>+0(SB)/8, $0x6161616161616161
+DATA c61<>+8(SB)/8, $0x6161616161616161
+DATA c61<>+16(SB)/8, $0x6161616161616161
+DATA c61<>+24(SB)/8, $0x6161616161616161
+GLOBL c61<>(SB), RODATA|NOPTR, $32
+
+// 32 bytes of 0x19.
+DATA c19<>+0(SB)/8, $0x1919191919191919
+DATA c19<>+8(SB)/8, $0x1919191919191919
+DATA c19<>+16(SB)/8, $0x1919191919191919
+DATA c19<>+24(SB)/8, $0x1919191919191919
+GLOBL c19<>(SB), RODATA|NOPTR, $32
+
+// 32 bytes of 0x30.
+DATA c30<>+0(SB)/8, $0x3030303030303030
+DATA c30<>+8(SB)/8, $0x3030303030303030
+DATA c30<>+16(SB)/8, $0x3030303030303030
+DATA c30<>+24(SB)/8, $0x3030303030303030
+GLOBL c30<>(SB), RODATA|NOPTR, $32
+
+// 32 bytes of 0x09.
+DATA c09<>+0(SB)/8, $0x0909090909090909
+DATA c09<>+8(SB)/8, $0x0909090909090909
+DATA c09<>+16(SB)/8, $0x0909090909090909
+DATA c09<>+24(SB)/8, $0x0909090909090909
+GLOBL c09<>(SB), RODATA|NOPTR, $32
+
+// 32 bytes of 0x04.
+DATA c04<>+0(SB)/8, $0x0404040404040404
+DATA c04<>+8(SB)/8, $0x0404040404040404
+DATA c04<>+16(SB)/8, $0x0404040404040404
+DATA c04<>+24(SB)/8, $0x0404040404040404
+GLOBL c04<>(SB), RODATA|NOPTR, $32
+
+// 32 bytes of 0x27.
+DATA c27<>+0(SB)/8, $0x2727272727272727
+DATA c27<>+8(SB)/8, $0x2727272727272727
+DATA c27<>+16(SB)/8, $0x2727272727272727
+DATA c27<>+24(SB)/8, $0x2727272727272727
+GLOBL c27<>(SB), RODATA|NOPTR, $32
+
+// 32 bytes of 0x0a.
+DATA c0a<>+0(SB)/8, $0x0a0a0a0a0a0a0a0a
+DATA c0a<>+8(SB)/8, $0x0a0a0a0a0a0a0a0a
+DATA c0a<>+16(SB)/8, $0x0a0a0a0a0a0a0a0a
+DATA c0a<>+24(SB)/8, $0x0a0a0a0a0a0a0a0a
+GLOBL c0a<>(SB), RODATA|NOPTR, $32
+
+// 32 bytes of 0x0d.
+DATA c0d<>+0(SB)/8, $0x0d0d0d0d0d0d0d0d
+DATA c0d<>+8(SB)/8, $0x0d0d0d0d0d0d0d0d
+DATA c0d<>+16(SB)/8, $0x0d0d0d0d0d0d0d0d
+DATA c0d<>+24(SB)/8, $0x0d0d0d0d0d0d0d0d
+GLOBL c0d<>(SB), RODATA|NOPTR, $32
+
+// func classify(p *byte, n int, out *classBlock)
+//
+// A range test is one subtraction, one unsigned minimum and one comparison: c-lo is
+// at most hi-lo exactly if min(c-lo, hi-lo) is c-lo. Requires AVX2.
+TEXT ·classify(SB), NOSPLIT, $0-24
+	MOVQ    p+0(FP), SI
+	MOVQ    n+8(FP), CX
+	MOVQ    out+16(FP), DI
+	VMOVDQU c20<>(SB), Y15
+	VMOVDQU c61<>(SB), Y14
+	VMOVDQU c19<>(SB), Y13
+	VMOVDQU c30<>(SB), Y12
+	VMOVDQU c09<>(SB), Y11
+	VMOVDQU c04<>(SB), Y10
+	VMOVDQU c27<>(SB), Y9
+	VMOVDQU c0a<>(SB), Y8
+	VMOVDQU c0d<>(SB), Y7
+
+loop:
+	VMOVDQU (SI), Y0
+	VMOVDQU 32(SI), Y1
+
+	// letter: (c|0x20) - 'a' <= 25. Bytes from 0x80 up stay above after the or.
+	VPOR     Y15, Y0, Y2
+	VPOR     Y15, Y1, Y3
+	VPSUBB   Y14, Y2, Y2
+	VPSUBB   Y14, Y3, Y3
+	VPMINUB  Y13, Y2, Y4
+	VPMINUB  Y13, Y3, Y5
+	VPCMPEQB Y4, Y2, Y2
+	VPCMPEQB Y5, Y3, Y3
+	VPMOVMSKB Y2, AX
+	VPMOVMSKB Y3, BX
+	SHLQ      $32, BX
+	ORQ       BX, AX
+	MOVQ      AX, 0(DI)
+
+	// number: c - '0' <= 9
+	VPSUBB   Y12, Y0, Y2
+	VPSUBB   Y12, Y1, Y3
+	VPMINUB  Y11, Y2, Y4
+	VPMINUB  Y11, Y3, Y5
+	VPCMPEQB Y4, Y2, Y2
+	VPCMPEQB Y5, Y3, Y3
+	VPMOVMSKB Y2, AX
+	VPMOVMSKB Y3, BX
+	SHLQ      $32, BX
+	ORQ       BX, AX
+	MOVQ      AX, 8(DI)
+
+	// space, then white: c == ' ' or c - 9 <= 4
+	VPCMPEQB Y15, Y0, Y2
+	VPCMPEQB Y15, Y1, Y3
+	VPMOVMSKB Y2, AX
+	VPMOVMSKB Y3, BX
+	SHLQ      $32, BX
+	ORQ       BX, AX
+	MOVQ      AX, 24(DI)
+	VPSUBB    Y11, Y0, Y4
+	VPSUBB    Y11, Y1, Y5
+	VPMINUB   Y10, Y4, Y6
+	VPCMPEQB  Y6, Y4, Y4
+	VPMINUB   Y10, Y5, Y6
+	VPCMPEQB  Y6, Y5, Y5
+	VPOR      Y2, Y4, Y4
+	VPOR      Y3, Y5, Y5
+	VPMOVMSKB Y4, AX
+	VPMOVMSKB Y5, BX
+	SHLQ      $32, BX
+	ORQ       BX, AX
+	MOVQ      AX, 16(DI)
+
+	// quote
+	VPCMPEQB Y9, Y0, Y2
+	VPCMPEQB Y9, Y1, Y3
+	VPMOVMSKB Y2, AX
+	VPMOVMSKB Y3, BX
+	SHLQ      $32, BX
+	ORQ       BX, AX
+	MOVQ      AX, 32(DI)
+
+	// high
+	VPMOVMSKB Y0, AX
+	VPMOVMSKB Y1, BX
+	SHLQ      $32, BX
+	ORQ       BX, AX
+	MOVQ      AX, 40(DI)
+
+	// newline
+	VPCMPEQB Y8, Y0, Y2
+	VPCMPEQB Y8, Y1, Y3
+	VPCMPEQB Y7, Y0, Y4
+	VPCMPEQB Y7, Y1, Y5
+	VPOR     Y4, Y2, Y2
+	VPOR     Y5, Y3, Y3
+	VPMOVMSKB Y2, AX
+	VPMOVMSKB Y3, BX
+	SHLQ      $32, BX
+	ORQ       BX, AX
+	MOVQ      AX, 48(DI)
+
+	ADDQ $64, SI
+	ADDQ $64, DI
+	DECQ CX
+	JNZ  loop
+	VZEROUPPER
+	RET
