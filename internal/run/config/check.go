@@ -201,29 +201,25 @@ func dataRules() []rule {
 
 func trainRules() []rule {
 	return []rule{
-		{[]string{"train.micro_batch", "train.batch"}, func(c *Config) string {
-			t := c.Train
-			if t.MicroBatch > t.Batch {
-				return fmt.Sprintf("train.micro_batch = %d is more than train.batch = %d", t.MicroBatch, t.Batch)
-			}
-			if t.MicroBatch > 0 && t.Batch%t.MicroBatch != 0 {
-				return fmt.Sprintf("train.micro_batch = %d does not divide train.batch = %d", t.MicroBatch, t.Batch)
+		{[]string{"train.shards", "train.batch"}, func(c *Config) string {
+			if t := c.Train; t.Shards > 0 && t.Batch%t.Shards != 0 {
+				return fmt.Sprintf("train.shards = %d does not divide train.batch = %d", t.Shards, t.Batch)
 			}
 			return ""
 		}},
-		{[]string{"train.devices", "train.batch", "train.micro_batch"}, func(c *Config) string {
+		{[]string{"train.devices", "train.shards", "train.batch"}, func(c *Config) string {
 			t := c.Train
-			if t.Devices&(t.Devices-1) != 0 {
+			switch {
+			case !powerOfTwo(t.Devices):
 				return fmt.Sprintf("train.devices = %d is not a power of two; gradients are added in a binary tree over devices", t.Devices)
-			}
-			if t.Batch%t.Devices != 0 {
+			case t.Batch%t.Devices != 0:
 				return fmt.Sprintf("train.devices = %d does not divide train.batch = %d; every device takes the same number of rows", t.Devices, t.Batch)
-			}
-			if t.MicroBatch > 0 && t.Batch%t.MicroBatch == 0 && t.Batch/t.MicroBatch%t.Devices != 0 {
-				return fmt.Sprintf("train.batch / train.micro_batch = %d shards cannot be split evenly over train.devices = %d", t.Batch/t.MicroBatch, t.Devices)
+			case t.Shards%t.Devices != 0:
+				return fmt.Sprintf("train.devices = %d does not divide train.shards = %d", t.Devices, t.Shards)
 			}
 			return ""
 		}},
+		{[]string{"train.micro_batch", "train.devices", "train.shards", "train.batch"}, microBatch},
 		{[]string{"train.tokens", "train.batch", "data.seq"}, func(c *Config) string {
 			step := int64(c.Train.Batch) * int64(c.Data.Seq)
 			if c.Train.Tokens > 0 && c.Train.Tokens < step {
@@ -239,6 +235,29 @@ func trainRules() []rule {
 			return ""
 		}},
 	}
+}
+
+func powerOfTwo(n int) bool { return n > 0 && n&(n-1) == 0 }
+
+// microBatch checks that the rows of a device split into a power of two of
+// equal micro-steps, each of whole shards. A bad number of devices has a rule
+// of its own.
+func microBatch(c *Config) string {
+	t := c.Train
+	if t.MicroBatch == 0 || t.Devices < 1 || t.Batch%t.Devices != 0 {
+		return ""
+	}
+	rows := t.Batch / t.Devices
+	switch {
+	case rows%t.MicroBatch != 0:
+		return fmt.Sprintf("train.micro_batch = %d does not divide the %d rows of a device (train.batch / train.devices)", t.MicroBatch, rows)
+	case !powerOfTwo(rows / t.MicroBatch):
+		return fmt.Sprintf("train.micro_batch = %d makes %d micro-steps of the %d rows of a device; their number must be a power of two", t.MicroBatch, rows/t.MicroBatch, rows)
+	case t.Shards > 0 && t.Shards%(t.Devices*(rows/t.MicroBatch)) != 0:
+		return fmt.Sprintf("train.micro_batch = %d cuts through shards: %d devices with %d micro-steps do not divide train.shards = %d",
+			t.MicroBatch, t.Devices, rows/t.MicroBatch, t.Shards)
+	}
+	return ""
 }
 
 func addressRules() []rule {

@@ -50,8 +50,11 @@ func TestInitGolden(t *testing.T) {
 			t.Fatal(err)
 		}
 		shape, _ := FindPreset(p)
-		m := r.Config.Model
-		if m.Layers != shape.Layers || m.Dim != shape.Dim || m.KVHeads != shape.KVHeads || r.Config.Optim.LR != shape.LR ||
+		if shape.LR <= 0 {
+			t.Errorf("%s has no learning rate", p)
+		}
+		m, want := r.Config.Model, shape.Model
+		if m.Layers != want.Layers || m.Dim != want.Dim || m.KVHeads != want.KVHeads || m.Tie != want.Tie || r.Config.Optim.LR != shape.LR ||
 			r.Config.Data.Seq != shape.Seq || r.Config.Train.Batch != shape.Batch {
 			t.Errorf("%s: resolved to %+v", p, r.Config)
 		}
@@ -175,10 +178,10 @@ func TestHash(t *testing.T) {
 	changes := map[string]string{
 		"model.vocab": "300", "model.layers": "3", "model.dim": "64", "model.heads": "2", "model.kv_heads": "2",
 		"model.ffn": "100", "model.max_t": "1024", "model.rope_theta": "500000", "model.norm_eps": "1e-6",
-		"model.tie": "true", "model.init": "normal-0.02", "data.subset.tokens": "9", "data.subset.docs": "9",
+		"model.tie": "false", "model.init": "normal-0.02", "data.subset.tokens": "9", "data.subset.docs": "9",
 		"data.subset.seed": "1", "data.pool": "1/2", "data.mode": "fixed", "data.block": "7", "data.seq": "256",
 		"data.seed": "5", "data.tail": "pad", "data.targets": "inside", "data.doc_mask": "false",
-		"data.reset_positions": "true", "train.batch": "16", "train.epochs": "3", "train.micro_batch": "4",
+		"data.reset_positions": "true", "train.batch": "16", "train.epochs": "3", "train.shards": "2",
 		"train.seed": "3", "optim.lr": "0.1", "optim.beta1": "0.8", "optim.beta2": "0.9", "optim.eps": "1e-7",
 		"optim.clip": "2", "optim.warmup_frac": "0.1", "optim.warmup_steps": "3", "optim.min_lr_ratio": "0.1",
 		"optim.weight_decay": "1", "optim.head_decay": "1", "optim.embedding_decay": "1", "optim.tied_decay": "1",
@@ -188,7 +191,7 @@ func TestHash(t *testing.T) {
 	quiet := map[string]string{
 		"data.store": "other", "data.val": "v", "data.field": "body", "data.tokenizer": "t.json", "data.val_docs": "5",
 		"data.invalid_utf8": "skip", "data.bad_line": "skip", "data.truncated": "skip", "data.too_long": "skip", "data.max_line": "5", "data.max_doc": "5", "data.include": "[a]", "data.exclude": "[a]", "data.empty": "fail",
-		"data.duplicate": "fail", "data.skip_budget": "0.5", "train.devices": "2", "train.threads": "3",
+		"data.duplicate": "fail", "data.skip_budget": "0.5", "train.devices": "2", "train.micro_batch": "4", "train.threads": "3",
 		"eval.every": "5", "eval.rows": "5", "eval.batch": "5", "save.every": "5", "save.minutes": "5", "save.keep": "5",
 		"log.every": "5", "metrics.addr": "localhost:0", "pprof.addr": "localhost:0",
 	}
@@ -236,12 +239,13 @@ func TestPresetSizes(t *testing.T) {
 	want := map[string]int64{"150M": 154147328, "300M": 299649792, "600M": 602457088,
 		"1.4B": 1431373824, "1.5B": 1540732416, "3.2B": 3243444224}
 	for _, p := range Presets() {
-		if p.Vocab == 0 {
+		if strings.HasPrefix(p.Name, "micro-") {
 			continue
 		}
-		d, hd := int64(p.Dim), int64(p.Dim/p.Heads)
-		layer := 2*d*d + 2*d*int64(p.KVHeads)*hd + 3*d*int64(p.FFN) + 2*d
-		if n := 2*int64(p.Vocab)*d + int64(p.Layers)*layer + d; n != want[p.Name] {
+		m := p.Model
+		d, hd := int64(m.Dim), int64(m.Dim/m.Heads)
+		layer := 2*d*d + 2*d*int64(m.KVHeads)*hd + 3*d*int64(m.FFN) + 2*d
+		if n := 2*int64(m.Vocab)*d + int64(m.Layers)*layer + d; n != want[p.Name] || m.Tie {
 			t.Errorf("%s has %d parameters, want %d", p.Name, n, want[p.Name])
 		}
 	}
