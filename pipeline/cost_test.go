@@ -8,6 +8,7 @@ import (
 	"runtime/trace"
 	"strings"
 	"testing"
+	"testing/synctest"
 )
 
 // testLink is a link between two nodes that are not run.
@@ -93,25 +94,39 @@ func TestItemsDoNotAllocate(t *testing.T) {
 }
 
 func TestGoroutinesCarryLabels(t *testing.T) {
-	p := New(WithLabels("device", "3"))
-	a := Source(p, "src", items(1), count(1))
-	var profile bytes.Buffer
-	b := Then(p, "work", a, items(1), Ordered(1, func(_ context.Context, a int) (int, error) {
-		return a, pprof.Lookup("goroutine").WriteTo(&profile, 1)
-	}))
-	var got []int
-	Sink(p, "sink", b, collect(&got, 0))
-	if err := p.Run(t.Context()); err != nil {
-		t.Fatal(err)
-	}
-	for _, stage := range []string{"work", "sink"} {
-		if want := `"stage":"` + stage + `"`; !strings.Contains(profile.String(), want) {
-			t.Errorf("no %s in\n%s", want, profile.String())
+	synctest.Test(t, func(t *testing.T) {
+		p := New(WithLabels("device", "3"))
+		a := Source(p, "src", items(1), count(1))
+		release, done := make(chan struct{}), make(chan error)
+		b := Then(p, "work", a, items(1), Ordered(1, func(_ context.Context, a int) (int, error) {
+			<-release
+			return a, nil
+		}))
+		var got []int
+		Sink(p, "sink", b, collect(&got, 0))
+		go func() { done <- p.Run(t.Context()) }()
+		synctest.Wait() // the worker is in f, the sink waits for its first item
+		var profile bytes.Buffer
+		if err := pprof.Lookup("goroutine").WriteTo(&profile, 1); err != nil {
+			t.Error(err)
 		}
-	}
-	if !strings.Contains(profile.String(), `"device":"3"`) {
-		t.Error("no device label")
-	}
+		close(release)
+		if err := <-done; err != nil {
+			t.Fatal(err)
+		}
+		for _, want := range []string{
+			`{"device":"3", "stage":"sink"}`,
+			`{"device":"3", "stage":"work"}`,
+		} {
+			if !strings.Contains(profile.String(), want) {
+				t.Errorf("no %s in\n%s", want, profile.String())
+			}
+		}
+		// The worker goroutine itself, not only the one that waits for it.
+		if n := strings.Count(profile.String(), `"stage":"work"`); n != 2 {
+			t.Errorf("%d goroutines of work carry its label, want 2", n)
+		}
+	})
 }
 
 func TestTraceHasTasksAndRegions(t *testing.T) {

@@ -82,14 +82,20 @@ func TestOrderedFirstErrorByOrder(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := New()
 		var got []int
+		var last atomic.Int64
 		a := Source(p, "src", items(10), count(-1))
 		b := Then(p, "work", a, items(10), Ordered(4, func(_ context.Context, a int) (int, error) {
-			switch a {
-			case 5:
+			if last.Load() < int64(a) {
+				last.Store(int64(a))
+			}
+			switch {
+			case a == 5:
 				time.Sleep(time.Second)
 				return 0, errors.New("late but first")
-			case 6:
+			case a == 6:
 				return 0, errors.New("early but second")
+			case a > 6:
+				time.Sleep(time.Millisecond)
 			}
 			return a, nil
 		}))
@@ -99,6 +105,10 @@ func TestOrderedFirstErrorByOrder(t *testing.T) {
 			t.Fatalf("err = %v", err)
 		}
 		wantCount(t, got, 5)
+		// Items 7 and 8 had begun; after the failure nothing else may.
+		if last.Load() > 8 {
+			t.Errorf("item %d was begun after item 6 had failed", last.Load())
+		}
 	})
 }
 
