@@ -48,3 +48,6 @@ type Save struct {
 	Chain    Chain
 	Last     bool // the run ends with it: done or stopped
 }
+
+// Drop releases the snapshot of a save that will not be written.
+func (s *Save) Drop() { s.Snapshot.Release() }

@@ -27,12 +27,12 @@ func (d *Docs) SizeBytes() int64 { return d.Bytes }
 // end, boundary tokens included.
 type Tokens struct {
 	Seq     int64
-	IDs     []uint32 // all documents, concatenated
-	Ends    []int    // Ends[i] is the end in IDs of document i
-	DocIDs  []uint64 // Doc.ID of document i
-	Sources []string // Doc.Source of document i
-	Hashes  [][16]byte
-	Bytes   int64 // text bytes that were encoded
+	IDs     []uint32   // all documents, concatenated
+	Ends    []int      // Ends[i] is the end in IDs of document i
+	DocIDs  []uint64   // Doc.ID of document i
+	Sources []string   // Doc.Source of document i
+	Hashes  [][16]byte // hash of the text of document i, which decides the split
+	Bytes   int64      // text bytes that were encoded
 }
 
 // SizeBytes reports the id bytes held.
@@ -78,6 +78,9 @@ type Batch struct {
 	Release func()
 }
 
+// Drop gives the batch back unused.
+func (b *Batch) Drop() { b.Release() }
+
 // SizeBytes reports the pinned bytes held.
 func (b *Batch) SizeBytes() int64 { return Layout{b.N, b.T}.Bytes() }
 
@@ -113,3 +116,6 @@ type DeviceBatch struct {
 	Free    []gpu.Event
 	Release func()
 }
+
+// Drop gives the batch back unused.
+func (b *DeviceBatch) Drop() { b.Release() }

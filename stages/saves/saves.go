@@ -25,11 +25,13 @@ type Result struct {
 // Stage writes snapshots and releases them. It implements
 // pipeline.Stage[*train.Save, Result].
 type Stage struct {
-	write func(s *train.Save) (path string, err error)
+	write func(ctx context.Context, s *train.Save) (path string, err error)
 }
 
 // New returns a stage that writes with write, which must not keep the snapshot.
-func New(write func(s *train.Save) (path string, err error)) *Stage { return &Stage{write} }
+func New(write func(ctx context.Context, s *train.Save) (path string, err error)) *Stage {
+	return &Stage{write}
+}
 
 // Run saves until the input ends. A failed save is a result, not a failure of
 // the stage.
@@ -48,7 +50,7 @@ func (s *Stage) Run(ctx context.Context, in pipeline.In[*train.Save], out pipeli
 			}
 			return err
 		}
-		res.Path, res.Err = s.write(v)
+		res.Path, res.Err = s.write(ctx, v)
 		v.Snapshot.Release()
 		res.Busy = time.Since(t0)
 		if err := out.Send(ctx, res); err != nil {

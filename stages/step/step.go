@@ -29,19 +29,16 @@ type Result struct {
 	Chain train.Chain
 }
 
-// Config says when snapshots are due and where they go.
+// Config says how far to go and when snapshots are due.
 type Config struct {
 	Steps    int64                 // the run ends after this many
+	Stopping bool                  // ending after Steps is a stop before the run's end
 	Chain    train.Chain           // chain of the checkpoint the run starts from
 	EvalDue  func(step int64) bool // asked after every step but the last; nil: only at the end
 	SaveDue  func(step int64) bool // likewise
 	Window   int64                 // first window the run consumes
-	EvalPool *train.SnapshotPool
-	SavePool *train.SnapshotPool
-	Evals    pipeline.Out[*train.Snapshot] // nil: no evaluation
-	Saves    pipeline.Out[*train.Save]     // nil: no checkpoints
-	Skipped  func(step int64)              // a save was due while the last was being written
-	Stop     <-chan struct{}               // closed: finish the step, save, end
+	Skipped  func(step int64)      // a save was due while the last was being written
+	Stop     <-chan struct{}       // closed: finish the step, save, end
 }
 
 // Stage runs the trainer. It implements pipeline.Stage[*item.DeviceBatch, Result].
@@ -53,10 +50,26 @@ type Stage struct {
 	start   int64 // steps done before the stage ran
 	pending *train.Snapshot
 	stopped bool
+
+	evalPool, savePool *train.SnapshotPool
+	evals              pipeline.Out[*train.Snapshot]
+	saves              pipeline.Out[*train.Save]
 }
 
 // New returns a stage that drives t.
 func New(t Trainer, c Config) *Stage { return &Stage{t: t, c: c, chain: c.Chain, window: c.Window} }
+
+// EvalTo makes the stage send snapshots for evaluation, taken into pool's
+// buffers. It is called before Run.
+func (s *Stage) EvalTo(pool *train.SnapshotPool, out pipeline.Out[*train.Snapshot]) {
+	s.evalPool, s.evals = pool, out
+}
+
+// SaveTo makes the stage send snapshots to be saved, taken into pool's buffers.
+// It is called before Run.
+func (s *Stage) SaveTo(pool *train.SnapshotPool, out pipeline.Out[*train.Save]) {
+	s.savePool, s.saves = pool, out
+}
 
 // Stopped reports, after Run, whether the stage ended because of Config.Stop
 // before the last step.
@@ -93,7 +106,6 @@ func (s *Stage) loop(ctx, wait context.Context, in pipeline.In[*item.DeviceBatch
 		b, err := in.Recv(wait)
 		switch {
 		case errors.Is(err, errStop):
-			s.stopped = true
 			return s.finish(ctx, out)
 		case err == io.EOF:
 			return s.finish(ctx, out)
@@ -132,7 +144,7 @@ func (s *Stage) report(ctx context.Context, res train.StepResult, out pipeline.O
 	}
 	p := s.pending
 	s.pending = nil
-	return s.c.Saves.Send(ctx, &train.Save{Snapshot: p, Window: s.window, Chain: s.chain})
+	return s.saves.Send(ctx, &train.Save{Snapshot: p, Window: s.window, Chain: s.chain})
 }
 
 // snapshots takes what is due after the step just enqueued. A full pool means
@@ -140,19 +152,19 @@ func (s *Stage) report(ctx context.Context, res train.StepResult, out pipeline.O
 // save is skipped and counted.
 func (s *Stage) snapshots(ctx context.Context) error {
 	k := s.t.Steps()
-	if s.c.Evals != nil && s.c.EvalDue != nil && s.c.EvalDue(k) {
-		snap, err := s.t.TrySnapshot(s.c.EvalPool)
+	if s.evals != nil && s.c.EvalDue != nil && s.c.EvalDue(k) {
+		snap, err := s.t.TrySnapshot(s.evalPool)
 		if err != nil {
 			return err
 		}
 		if snap != nil {
-			if err := s.c.Evals.Send(ctx, snap); err != nil && !errors.Is(err, pipeline.ErrStopped) {
+			if err := s.evals.Send(ctx, snap); err != nil && !errors.Is(err, pipeline.ErrStopped) {
 				return err
 			}
 		}
 	}
-	if s.c.Saves != nil && s.c.SaveDue != nil && s.c.SaveDue(k) {
-		snap, err := s.t.TrySnapshot(s.c.SavePool)
+	if s.saves != nil && s.c.SaveDue != nil && s.c.SaveDue(k) {
+		snap, err := s.t.TrySnapshot(s.savePool)
 		if err != nil {
 			return err
 		}
@@ -181,22 +193,23 @@ func (s *Stage) finish(ctx context.Context, out pipeline.Out[Result]) error {
 	if s.start > 0 && s.t.Steps() == s.start {
 		return nil // nothing happened since the checkpoint this run came from
 	}
-	done := s.t.Steps() >= s.c.Steps
-	if s.c.Evals != nil && done {
-		snap, err := s.t.Snapshot(ctx, s.c.EvalPool)
+	done := s.t.Steps() >= s.c.Steps && !s.c.Stopping
+	s.stopped = !done
+	if s.evals != nil && done {
+		snap, err := s.t.Snapshot(ctx, s.evalPool)
 		if err != nil {
 			return err
 		}
-		if err := s.c.Evals.Send(ctx, snap); err != nil {
+		if err := s.evals.Send(ctx, snap); err != nil {
 			return err
 		}
 	}
-	if s.c.Saves == nil {
+	if s.saves == nil {
 		return nil
 	}
-	snap, err := s.t.Snapshot(ctx, s.c.SavePool)
+	snap, err := s.t.Snapshot(ctx, s.savePool)
 	if err != nil {
 		return err
 	}
-	return s.c.Saves.Send(ctx, &train.Save{Snapshot: snap, Window: s.window, Chain: s.chain, Last: true})
+	return s.saves.Send(ctx, &train.Save{Snapshot: snap, Window: s.window, Chain: s.chain, Last: true})
 }

@@ -19,7 +19,6 @@ package ckpt
 import (
 	"errors"
 	"fmt"
-	"regexp"
 	"slices"
 	"strings"
 )
@@ -83,15 +82,26 @@ const (
 	maxRank    = 8
 )
 
-// tensorName is what a tensor may be called: letters, digits, "_", "-" and
-// single dots between them. Names are map keys and never paths, and this keeps
-// them harmless even where somebody else makes a path of one.
-var tensorName = regexp.MustCompile(`^[A-Za-z0-9_-]+(\.[A-Za-z0-9_-]+)*$`)
-
 const maxName = 256
 
+// validName says whether a tensor may be called name: letters, digits, "_", "-"
+// and single dots between them. Names are map keys and never paths, and this keeps
+// them harmless even where somebody else makes a path of one. A loop, since a
+// regular expression took most of the time of reading a large header.
 func validName(name string) bool {
-	return len(name) <= maxName && tensorName.MatchString(name)
+	dot := true // a dot may not come now
+	for i := range len(name) {
+		c := name[i]
+		switch {
+		case c >= 'a' && c <= 'z', c >= 'A' && c <= 'Z', c >= '0' && c <= '9', c == '_', c == '-':
+			dot = false
+		case c == '.' && !dot:
+			dot = true
+		default:
+			return false
+		}
+	}
+	return !dot && len(name) <= maxName
 }
 
 // elemSize returns the bytes of one element, or 0 for an unknown type.

@@ -1,0 +1,24 @@
+package run
+
+import (
+	"bufio"
+	"os"
+	"runtime"
+	"strings"
+)
+
+// CPUName is the processor's name, or its architecture where the system does
+// not tell.
+func CPUName() string {
+	f, err := os.Open("/proc/cpuinfo")
+	if err != nil {
+		return runtime.GOARCH
+	}
+	defer f.Close()
+	for sc := bufio.NewScanner(f); sc.Scan(); {
+		if k, v, ok := strings.Cut(sc.Text(), ":"); ok && strings.TrimSpace(k) == "model name" {
+			return strings.TrimSpace(v)
+		}
+	}
+	return runtime.GOARCH
+}

@@ -1,0 +1,210 @@
+package run
+
+import (
+	"bytes"
+	"crypto/rand"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"runtime"
+	"runtime/debug"
+	"sync"
+	"time"
+
+	"refrain/internal/fsx"
+)
+
+// Names inside a run folder; docs/formats/run.md describes them.
+const (
+	RunFile     = "run.json"
+	ConfigFile  = "config.yaml"
+	PlanFile    = "plan.json"
+	MetricsFile = "metrics.jsonl"
+	LogFile     = "log.jsonl"
+	ExitFile    = "exit.json"
+	CkptDir     = "ckpt"
+	EvalDir     = "eval"
+	ProfDir     = "prof"
+	ReportFile  = "report.html"
+	lockFile    = "lock"
+)
+
+// Info is run.json: what the run is, written once.
+type Info struct {
+	ID            string    `json:"id"`
+	Created       time.Time `json:"created"`
+	ConfigHash    string    `json:"config_hash"`
+	DataHash      string    `json:"data_hash"`
+	TokenizerHash string    `json:"tokenizer_hash"`
+	Code          string    `json:"code"` // version control revision, "+dirty" when modified
+	Go            string    `json:"go"`
+	OS            string    `json:"os"`
+	Arch          string    `json:"arch"`
+	CPU           string    `json:"cpu"`
+	Args          []string  `json:"args"`
+}
+
+// Exit is exit.json: how the last start of the run ended.
+type Exit struct {
+	Status string    `json:"status"` // done, stopped, failed, running
+	Code   int       `json:"code"`
+	Reason string    `json:"reason,omitempty"`
+	Next   string    `json:"next,omitempty"` // the command that goes on
+	Step   int64     `json:"step"`
+	At     time.Time `json:"at"`
+}
+
+// Folder is a run folder that this process holds the lock of.
+type Folder struct {
+	Dir  string
+	Info Info
+	New  bool // the folder had no run in it
+
+	fs   fsx.FS
+	lock io.Closer
+	mu   sync.Mutex
+	log  fsx.File // metrics.jsonl, append only
+}
+
+// OpenFolder creates dir, or opens it if it holds a run, and takes its lock. A
+// folder that holds something else is refused.
+func OpenFolder(dir string) (*Folder, error) {
+	fs := fsx.OS{}
+	if err := fsx.MkdirAll(fs, dir, fsx.DirPerm); err != nil {
+		return nil, &Error{ExitDisk, fmt.Errorf("run folder %s: %w", dir, err)}
+	}
+	lock, err := fs.Lock(filepath.Join(dir, lockFile))
+	if err != nil {
+		return nil, usage(fmt.Errorf("run folder %s: %w", dir, err))
+	}
+	f := &Folder{Dir: dir, fs: fs, lock: lock}
+	if err := f.read(); err != nil {
+		return nil, errors.Join(err, lock.Close())
+	}
+	return f, nil
+}
+
+func (f *Folder) read() error {
+	b, err := fsx.ReadFile(f.fs, f.Path(RunFile), 1<<20)
+	if errors.Is(err, os.ErrNotExist) {
+		entries, err := f.fs.ReadDir(f.Dir)
+		if err != nil {
+			return err
+		}
+		for _, e := range entries {
+			if e.Name() != lockFile {
+				return usage(fmt.Errorf("%s holds %s and is not a run folder; choose another --out", f.Dir, e.Name()))
+			}
+		}
+		f.New = true
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	if err := json.Unmarshal(b, &f.Info); err != nil {
+		return usage(fmt.Errorf("%s: %w", f.Path(RunFile), err))
+	}
+	return nil
+}
+
+// Path joins names to the folder.
+func (f *Folder) Path(names ...string) string {
+	return filepath.Join(append([]string{f.Dir}, names...)...)
+}
+
+// Begin writes what a new run is. It is called once, before anything else is
+// written to the folder.
+func (f *Folder) Begin(s *Setup, args []string) error {
+	var id [8]byte
+	if _, err := rand.Read(id[:]); err != nil {
+		return err
+	}
+	f.Info = Info{
+		ID: hex.EncodeToString(id[:]), Created: time.Now().UTC(),
+		ConfigHash: s.Config.Hash(), DataHash: s.DataHash, TokenizerHash: s.TokHash,
+		Code: CodeVersion(), Go: runtime.Version(), OS: runtime.GOOS, Arch: runtime.GOARCH, CPU: CPUName(), Args: args,
+	}
+	if s.Resolved != nil {
+		if err := fsx.WriteFileAtomic(f.fs, f.Path(ConfigFile), s.Resolved.YAML()); err != nil {
+			return err
+		}
+	}
+	return f.WriteJSON(RunFile, f.Info)
+}
+
+// WriteJSON writes v to a file of the folder, whole or not at all.
+func (f *Folder) WriteJSON(name string, v any) error {
+	b, err := json.MarshalIndent(v, "", "  ")
+	if err != nil {
+		return err
+	}
+	return fsx.WriteFileAtomic(f.fs, f.Path(name), append(b, '\n'))
+}
+
+// Append writes one line to metrics.jsonl. It is safe for concurrent use. A
+// line cut short by a kill is ended first, so that no line is lost after it.
+func (f *Folder) Append(v any) error {
+	b, err := json.Marshal(v)
+	if err != nil {
+		return err
+	}
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.log == nil {
+		if err := f.openLog(); err != nil {
+			return err
+		}
+	}
+	_, err = f.log.Write(append(b, '\n'))
+	return err
+}
+
+func (f *Folder) openLog() error {
+	old, err := fsx.ReadFile(f.fs, f.Path(MetricsFile), 64<<30)
+	if err != nil && !errors.Is(err, os.ErrNotExist) {
+		return err
+	}
+	f.log, err = f.fs.OpenFile(f.Path(MetricsFile), os.O_WRONLY|os.O_CREATE|os.O_APPEND, fsx.FilePerm)
+	if err == nil && len(old) > 0 && !bytes.HasSuffix(old, []byte("\n")) {
+		_, err = f.log.Write([]byte("\n"))
+	}
+	return err
+}
+
+// Close ends the log and gives the lock back.
+func (f *Folder) Close() error {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	var errs []error
+	if f.log != nil {
+		errs = append(errs, f.log.Sync(), f.log.Close())
+		f.log = nil
+	}
+	return errors.Join(append(errs, f.lock.Close())...)
+}
+
+// CodeVersion is the revision the binary was built from, as far as it knows.
+func CodeVersion() string {
+	info, ok := debug.ReadBuildInfo()
+	if !ok {
+		return "unknown"
+	}
+	rev, dirty := "", ""
+	for _, s := range info.Settings {
+		switch {
+		case s.Key == "vcs.revision":
+			rev = s.Value
+		case s.Key == "vcs.modified" && s.Value == "true":
+			dirty = "+dirty"
+		}
+	}
+	if rev == "" {
+		return info.Main.Version
+	}
+	return rev + dirty
+}

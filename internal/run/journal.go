@@ -1,0 +1,180 @@
+package run
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"refrain/pipeline"
+	"refrain/stages/evals"
+	"refrain/stages/saves"
+	"refrain/stages/step"
+	"refrain/train"
+)
+
+// Watcher is told what happens in a run. Calls are made one at a time.
+type Watcher interface {
+	Step(StepInfo)
+	Eval(evals.Result)
+	Save(saves.Result)
+	Note(text string)
+}
+
+type silent struct{}
+
+func (silent) Step(StepInfo)     {}
+func (silent) Eval(evals.Result) {}
+func (silent) Save(saves.Result) {}
+func (silent) Note(string)       {}
+
+// StepInfo is a finished step with the speed since the last logged one.
+type StepInfo struct {
+	step.Result
+	Steps     int64
+	Epoch     float64 // passes over the data after this step, exact
+	Logged    bool    // a step line is due
+	TokensSec float64 // input tokens a second, since the last logged step
+	Wait      float64 // share of that time in which the device had nothing to do
+	FLOPs     float64 // floating point operations a second
+	ETA       time.Duration
+}
+
+// stepLine is a step in metrics.jsonl: the metrics and the ledger in one.
+type stepLine struct {
+	Type      string  `json:"type"` // "step"
+	Step      int64   `json:"step"`
+	Epoch     float64 `json:"epoch"`
+	Window    int64   `json:"window"` // first window of the batch
+	Rows      int     `json:"rows"`   // windows in the batch
+	Tokens    int64   `json:"tokens"` // scored targets
+	Loss      float64 `json:"loss"`
+	Norm      float64 `json:"norm"`
+	LR        float64 `json:"lr"`
+	CRC       string  `json:"crc"`   // of the batch
+	Chain     string  `json:"chain"` // hash of everything up to here
+	TokensSec float64 `json:"tok_s,omitempty"`
+	Wait      float64 `json:"wait,omitempty"`
+}
+
+type evalLine struct {
+	Type   string  `json:"type"` // "eval"
+	Step   int64   `json:"step"`
+	Loss   float64 `json:"loss"`
+	Tokens int64   `json:"tokens"`
+	Rows   int64   `json:"rows"`
+	BusyMS float64 `json:"busy_ms"`
+}
+
+type saveLine struct {
+	Type   string  `json:"type"` // "save"
+	Step   int64   `json:"step"`
+	Path   string  `json:"path,omitempty"`
+	Error  string  `json:"error,omitempty"`
+	BusyMS float64 `json:"busy_ms"`
+}
+
+// clock measures speed between logged steps.
+type clock struct {
+	start, last         time.Time
+	startIdle, lastIdle time.Duration
+	first, lastStep     int64
+}
+
+func (c *clock) begin(t *train.Trainer, first int64) {
+	c.start = time.Now()
+	c.startIdle = t.Idle()
+	c.last, c.lastIdle, c.first, c.lastStep = c.start, c.startIdle, first, first
+}
+
+func (c *clock) total(t *train.Trainer) (wall, idle time.Duration) {
+	return time.Since(c.start), t.Idle() - c.startIdle
+}
+
+func (r *runner) logSteps(ctx context.Context, in pipeline.In[step.Result], _ pipeline.Out[struct{}]) error {
+	for res, err := range pipeline.Each(ctx, in) {
+		if err != nil {
+			return err
+		}
+		if err := r.logStep(&res); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (r *runner) logStep(res *step.Result) error {
+	o := &r.s.Options
+	info := StepInfo{Result: *res, Steps: o.Steps, Epoch: r.s.Stream.Epochs(res.Cursor.Window + int64(res.Rows))}
+	every := r.s.Config.Log.Every
+	info.Logged = res.Step%every == 0 || res.Step == o.Steps || res.Step == r.clock.first+1
+	c := &r.clock
+	if info.Logged && res.Step > c.lastStep {
+		now, idle := time.Now(), r.trainer.Idle()
+		d := now.Sub(c.last)
+		n := float64(res.Step - c.lastStep)
+		tokens := n * float64(o.Batch*o.T)
+		info.TokensSec = tokens / d.Seconds()
+		info.Wait = float64(idle-c.lastIdle) / float64(d)
+		info.FLOPs = n * r.trainer.Cost().FLOPs * float64(o.Devices) / d.Seconds()
+		info.ETA = time.Duration(float64(now.Sub(c.start)) / float64(res.Step-c.first) * float64(o.Steps-res.Step))
+		c.last, c.lastIdle, c.lastStep = now, idle, res.Step
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.res.Step, r.res.Loss, r.res.Chain = res.Step, res.Loss, res.Chain
+	err := r.f.Append(stepLine{
+		Type: "step", Step: res.Step, Epoch: info.Epoch, Window: res.Cursor.Window, Rows: res.Rows, Tokens: res.Tokens,
+		Loss: res.Loss, Norm: res.Norm, LR: res.LR, CRC: fmt.Sprintf("%08x", res.CRC), Chain: res.Chain.String(),
+		TokensSec: info.TokensSec, Wait: info.Wait,
+	})
+	if err != nil {
+		return &Error{ExitDisk, fmt.Errorf("metrics: %w", err)}
+	}
+	r.j.Watch.Step(info)
+	return nil
+}
+
+func (r *runner) logEvals(ctx context.Context, in pipeline.In[evals.Result], _ pipeline.Out[struct{}]) error {
+	for res, err := range pipeline.Each(ctx, in) {
+		if err != nil {
+			return err
+		}
+		r.mu.Lock()
+		r.res.Val = &res
+		err = r.f.Append(evalLine{"eval", res.Step, res.Loss, res.Tokens, res.Rows, float64(res.Busy) / 1e6})
+		r.j.Watch.Eval(res)
+		r.mu.Unlock()
+		if err != nil {
+			return &Error{ExitDisk, fmt.Errorf("metrics: %w", err)}
+		}
+	}
+	return nil
+}
+
+func (r *runner) logSaves(ctx context.Context, in pipeline.In[saves.Result], _ pipeline.Out[struct{}]) error {
+	for res, err := range pipeline.Each(ctx, in) {
+		if err != nil {
+			return err
+		}
+		line := saveLine{Type: "save", Step: res.Step, Path: res.Path, BusyMS: float64(res.Busy) / 1e6}
+		if res.Err != nil {
+			line.Error = res.Err.Error()
+		}
+		r.mu.Lock()
+		if res.Path != "" {
+			r.res.Path = res.Path
+		}
+		err = r.f.Append(line)
+		r.j.Watch.Save(res)
+		r.mu.Unlock()
+		// During the run a failed save only costs safety; at the end it is the
+		// result itself.
+		if res.Err != nil && res.Path == "" && res.Last {
+			return &Error{ExitDisk, fmt.Errorf("the last checkpoint: %w", res.Err)}
+		}
+		if err != nil {
+			return &Error{ExitDisk, fmt.Errorf("metrics: %w", err)}
+		}
+	}
+	return nil
+}

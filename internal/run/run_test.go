@@ -1,0 +1,255 @@
+package run_test
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"go.uber.org/goleak"
+
+	"refrain/internal/num"
+	"refrain/internal/run"
+	"refrain/internal/run/config"
+	"refrain/store"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+const vocab = 67
+
+// makeStore writes a store of docs documents of 5 to 60 tokens, and a
+// validation store inside it.
+func makeStore(t testing.TB, docs int) string {
+	t.Helper()
+	dir := filepath.Join(t.TempDir(), "store")
+	for _, part := range []struct {
+		dir  string
+		n    int
+		seed uint64
+	}{{dir, docs, 1}, {filepath.Join(dir, "val"), docs / 8, 2}} {
+		w, err := store.Create(part.dir, store.Meta{Vocab: vocab, TokenizerHash: "none"})
+		if err != nil {
+			t.Fatal(err)
+		}
+		s := num.NewStream("test documents", part.seed)
+		for d := range part.n {
+			n := 5 + s.Uintn(uint64(d), 56)
+			ids := make([]uint32, n)
+			x := s.Uintn(uint64(d)+1<<32, vocab)
+			for i := range ids {
+				ids[i] = uint32(x)
+				x = (x*5 + 3 + s.Uintn(uint64(d)<<20+uint64(i)+1<<40, 3)) % vocab
+			}
+			ids[n-1] = 0
+			if err := w.Append(uint64(d), "test", ids); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if _, err := w.Close(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return dir
+}
+
+const tinyYAML = `
+model: {layers: 2, dim: 32, heads: 4, kv_heads: 2, ffn: 40}
+data: {seq: 16}
+train: {batch: 8, epochs: 3, threads: 1}
+optim: {lr: 0.01}
+save: {every: 7}
+log: {every: 5}
+`
+
+func setup(t testing.TB, dir string, overrides ...string) *run.Setup {
+	t.Helper()
+	r, err := config.Parse("tiny.yaml", []byte(tinyYAML), append([]string{"data.store=" + dir}, overrides...))
+	if err != nil {
+		t.Fatal(err)
+	}
+	s, err := run.NewSetup(&r.Config, r)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := s.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	return s
+}
+
+// ledger reads the step lines of a run: the last line of every step, since a
+// resumed run writes some again, which must say the same.
+func ledger(t testing.TB, out string) []map[string]any {
+	t.Helper()
+	b, err := os.ReadFile(filepath.Join(out, run.MetricsFile))
+	if err != nil {
+		t.Fatal(err)
+	}
+	var steps []map[string]any
+	for line := range strings.Lines(string(b)) {
+		var m map[string]any
+		if err := json.Unmarshal([]byte(line), &m); err != nil {
+			t.Fatalf("metrics line %q: %v", line, err)
+		}
+		if m["type"] != "step" {
+			continue
+		}
+		i := int(m["step"].(float64)) - 1
+		switch {
+		case i == len(steps):
+			steps = append(steps, m)
+		case i < len(steps):
+			for _, k := range []string{"window", "rows", "loss", "norm", "crc", "chain", "lr"} {
+				if steps[i][k] != m[k] {
+					t.Errorf("step %d: %s was %v, and %v when it ran again", i+1, k, steps[i][k], m[k])
+				}
+			}
+		default:
+			t.Fatalf("step %d follows step %d", i+1, len(steps))
+		}
+	}
+	for i, m := range steps {
+		if want := float64(i * 8); m["window"] != want {
+			t.Fatalf("step %d consumed windows from %v, want %v", i+1, m["window"], want)
+		}
+	}
+	return steps
+}
+
+func TestTrainSavesEvaluatesAndFinishes(t *testing.T) {
+	dir := makeStore(t, 64)
+	s := setup(t, dir)
+	out := filepath.Join(t.TempDir(), "run")
+	res, err := run.Train(t.Context(), run.Job{Setup: s, Out: out})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if res.Step != s.Options.Steps || res.Val == nil || res.Val.Step != res.Step || res.Path == "" {
+		t.Fatalf("result %+v", res)
+	}
+	steps := ledger(t, out)
+	if int64(len(steps)) != res.Step {
+		t.Errorf("%d step lines for %d steps", len(steps), res.Step)
+	}
+	if first, last := steps[0]["loss"].(float64), steps[len(steps)-1]["loss"].(float64); last > first-0.3 {
+		t.Errorf("loss went from %.3f to %.3f", first, last)
+	}
+	var exit run.Exit
+	b, err := os.ReadFile(filepath.Join(out, run.ExitFile))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := json.Unmarshal(b, &exit); err != nil || exit.Status != "done" || exit.Code != 0 || exit.Step != res.Step {
+		t.Errorf("exit.json is %s", b)
+	}
+	// Again: nothing to do.
+	if _, err := run.Train(t.Context(), run.Job{Setup: s, Out: out, Resume: run.ResumeAuto}); err != nil {
+		t.Error(err)
+	}
+	if _, err := run.Train(t.Context(), run.Job{Setup: s, Out: out}); run.ExitCode(err) != run.ExitUsage {
+		t.Errorf("training into a finished run without --resume: %v", err)
+	}
+}
+
+// TestResumeAnywhere stops at step k and continues on other devices and
+// threads: the ledger and the final chain equal those of the run that never
+// stopped.
+func TestResumeAnywhere(t *testing.T) {
+	dir := makeStore(t, 64)
+	base := filepath.Join(t.TempDir(), "straight")
+	s := setup(t, dir)
+	want, err := run.Train(t.Context(), run.Job{Setup: s, Out: base})
+	if err != nil {
+		t.Fatal(err)
+	}
+	perEpoch := s.Stream.WindowsPerEpoch() / 8
+	weights := hashOf(t, want.Path)
+	for i, k := range []int64{0, 1, perEpoch, perEpoch + 1, 2 * perEpoch, s.Options.Steps - 1} {
+		t.Run(fmt.Sprintf("step=%d", k), func(t *testing.T) {
+			out := filepath.Join(t.TempDir(), "run")
+			if k == 0 {
+				stop := make(chan struct{})
+				close(stop)
+				if _, err := run.Train(t.Context(), run.Job{Setup: s, Out: out, Stop: stop}); !errors.Is(err, run.ErrStopped) {
+					t.Fatalf("stopped before the first step: %v", err)
+				}
+			} else if _, err := run.Train(t.Context(), run.Job{Setup: s, Out: out, Limit: k}); !errors.Is(err, run.ErrStopped) {
+				t.Fatalf("stopped at step %d: %v", k, err)
+			}
+			other := setup(t, dir, fmt.Sprintf("train.devices=%d", 1<<(i%3)), fmt.Sprintf("train.threads=%d", 1+i%2))
+			got, err := run.Train(t.Context(), run.Job{Setup: other, Out: out, Resume: run.ResumeMust})
+			if err != nil {
+				t.Fatal(err)
+			}
+			if got.Chain != want.Chain {
+				t.Errorf("chain %v, the run that never stopped has %v", got.Chain, want.Chain)
+			}
+			if got.Val.Loss != want.Val.Loss {
+				t.Errorf("validation loss %v, want %v", got.Val.Loss, want.Val.Loss)
+			}
+			if h := hashOf(t, got.Path); h != weights {
+				t.Errorf("final weights differ from those of the run that never stopped")
+			}
+			if a, b := ledger(t, out), ledger(t, base); len(a) != len(b) {
+				t.Errorf("%d steps in the ledger, want %d", len(a), len(b))
+			}
+		})
+	}
+}
+
+// hashOf returns the bytes of the tensors of a checkpoint as a string.
+func hashOf(t testing.TB, path string) string {
+	t.Helper()
+	var all []byte
+	for _, name := range []string{"model.safetensors", "optimizer.safetensors"} {
+		b, err := os.ReadFile(filepath.Join(path, name))
+		if err != nil {
+			t.Fatal(err)
+		}
+		all = append(all, b...)
+	}
+	return string(all)
+}
+
+func TestChangedSettingsRefuseToResume(t *testing.T) {
+	dir := makeStore(t, 64)
+	out := filepath.Join(t.TempDir(), "run")
+	if _, err := run.Train(t.Context(), run.Job{Setup: setup(t, dir), Out: out, Limit: 9}); !errors.Is(err, run.ErrStopped) {
+		t.Fatal(err)
+	}
+	for _, o := range []string{"optim.lr=0.02", "train.epochs=4", "train.batch=4", "data.mode=fixed", "data.seed=9", "train.seed=5"} {
+		_, err := run.Train(t.Context(), run.Job{Setup: setup(t, dir, o), Out: out, Resume: run.ResumeAuto})
+		if run.ExitCode(err) != run.ExitUsage {
+			t.Errorf("%s: exit code %d (%v), want %d", o, run.ExitCode(err), err, run.ExitUsage)
+		}
+	}
+	// Settings that cannot change a weight may change.
+	if _, err := run.Train(t.Context(), run.Job{Setup: setup(t, dir, "save.every=3", "log.every=1", "train.devices=2"), Out: out, Resume: run.ResumeAuto}); err != nil {
+		t.Error(err)
+	}
+}
+
+func TestSubsetsAndPools(t *testing.T) {
+	dir := makeStore(t, 96)
+	hash := func(o ...string) string { return setup(t, dir, o...).DataHash }
+	all := hash()
+	if hash("data.seed=3") != all || hash("train.seed=3") != all {
+		t.Error("a seed of order or initialisation changes the documents")
+	}
+	hashes := []string{all, hash("data.pool=1/2"), hash("data.pool=2/2"), hash("data.subset.docs=40"), hash("data.subset.docs=40", "data.subset.seed=1"), hash("data.subset.tokens=700")}
+	slices.Sort(hashes)
+	if u := slices.Compact(slices.Clone(hashes)); len(u) != len(hashes) {
+		t.Errorf("different choices of documents share a hash: %v", hashes)
+	}
+	s := setup(t, dir, "data.subset.tokens=700")
+	if n := s.Stream.NumTokens(); n != 700 {
+		t.Errorf("a subset of 700 tokens has %d", n)
+	}
+}

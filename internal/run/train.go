@@ -1,0 +1,393 @@
+package run
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"path/filepath"
+	"slices"
+	"sync"
+	"time"
+
+	"refrain/gpu"
+	"refrain/gpu/host"
+	"refrain/internal/fsx"
+	"refrain/pipeline"
+	"refrain/stages/batch"
+	"refrain/stages/evals"
+	"refrain/stages/item"
+	"refrain/stages/repack"
+	"refrain/stages/saves"
+	"refrain/stages/step"
+	"refrain/stages/upload"
+	"refrain/train"
+	"refrain/train/ckpt"
+	"refrain/train/eval"
+)
+
+// ResumeMode says what Train does with a run folder that holds a run.
+type ResumeMode string
+
+// The modes.
+const (
+	ResumeNever ResumeMode = "never" // refuse it
+	ResumeAuto  ResumeMode = "auto"  // continue it, or begin if there is nothing to continue
+	ResumeMust  ResumeMode = "must"  // continue it, or fail
+)
+
+// Job is one training run.
+type Job struct {
+	Setup  *Setup
+	Out    string // run folder
+	Resume ResumeMode
+	Args   []string // command line, for run.json
+	FS     fsx.FS   // where checkpoints go; nil means the operating system
+
+	// Devices, when not nil, are used and left open; their number is the
+	// configuration's. Otherwise CPU devices are opened for the run.
+	Devices []gpu.Device
+	Profile bool            // keep kernel times, when devices are opened here
+	Stop    <-chan struct{} // closed: finish the step, save, end with ErrStopped
+	Limit   int64           // stop after this many steps in total, as by Stop; 0 means none
+	Watch   Watcher         // nil: nobody watches
+	OnStart func(*Running)  // called once everything stands, before the first step
+}
+
+// Running gives access to a run in progress.
+type Running struct {
+	Pipeline *pipeline.Pipeline
+	Trainer  *train.Trainer
+	Devices  []gpu.Device
+}
+
+// Result is how a run ended.
+type Result struct {
+	Step    int64
+	Steps   int64
+	Loss    float64 // of the last step
+	Val     *evals.Result
+	Chain   train.Chain
+	Path    string // of the last checkpoint
+	Stats   []pipeline.StageStats
+	Idle    time.Duration // of the device, since the first step
+	Wall    time.Duration // since the first step
+	Skipped int64         // saves that were skipped because one was in flight
+}
+
+// Train runs j to its end. It returns ErrStopped when it was asked to stop
+// earlier, and train.ErrNotFinite, wrapped, when a loss or norm was not
+// finite. A run that is already finished is a no-op. Whatever happens, the
+// folder says how it ended.
+func Train(ctx context.Context, j Job) (*Result, error) {
+	if j.FS == nil {
+		j.FS = fsx.OS{}
+	}
+	if j.Watch == nil {
+		j.Watch = silent{}
+	}
+	f, err := OpenFolder(j.Out)
+	if err != nil {
+		return nil, err
+	}
+	r := &runner{j: j, s: j.Setup, f: f}
+	res, err := r.run(ctx)
+	if r.begun {
+		err = errors.Join(err, r.end(res, err))
+	}
+	return res, errors.Join(err, f.Close())
+}
+
+type runner struct {
+	j     Job
+	s     *Setup
+	f     *Folder
+	begun bool
+	ck    *Checkpoints
+	start *Resume // nil for a fresh run
+
+	devs    []gpu.Device
+	own     bool // the devices were opened here
+	trainer *train.Trainer
+	closers []func() error
+
+	mu    sync.Mutex // guards res and watch calls, made by several sinks
+	res   *Result
+	clock clock
+}
+
+func (r *runner) run(ctx context.Context) (res *Result, err error) {
+	if err := r.begin(ctx); err != nil {
+		return nil, err
+	}
+	o := &r.s.Options
+	r.res = &Result{Steps: o.Steps}
+	if r.start != nil {
+		r.res.Step, r.res.Chain = r.start.Step, r.start.Chain
+		if r.start.Step >= o.Steps {
+			r.j.Watch.Note(fmt.Sprintf("already finished: step %d of %d", r.start.Step, o.Steps))
+			return r.res, nil
+		}
+	}
+	defer func() {
+		for _, c := range slices.Backward(r.closers) {
+			err = errors.Join(err, c())
+		}
+	}()
+	if err := r.openDevices(); err != nil {
+		return r.res, err
+	}
+	if err := r.openTrainer(ctx); err != nil {
+		return r.res, err
+	}
+	return r.res, r.pipe(ctx)
+}
+
+// begin decides between a fresh start and a resume, and writes the folder's
+// first files.
+func (r *runner) begin(ctx context.Context) error {
+	f, j := r.f, &r.j
+	if f.New && j.Resume == ResumeMust {
+		return &Error{ExitNoCkpt, fmt.Errorf("--resume must: %s holds no run", j.Out)}
+	}
+	if !f.New && (j.Resume == ResumeNever || j.Resume == "") {
+		return usage(fmt.Errorf("%s holds a run already; add --resume auto to continue it, or choose another --out", j.Out))
+	}
+	if f.New {
+		if err := f.Begin(r.s, j.Args); err != nil {
+			return &Error{ExitDisk, fmt.Errorf("run folder %s: %w", j.Out, err)}
+		}
+	}
+	r.begun = true
+	r.ck = r.s.checkpoints(j.FS, f.Path(CkptDir), f.Info.ID)
+	if f.New {
+		return nil
+	}
+	start, err := r.ck.Latest(ctx)
+	switch {
+	case errors.Is(err, ckpt.ErrNone) && j.Resume == ResumeAuto:
+		if f.Info.ConfigHash != r.s.Config.Hash() || f.Info.DataHash != r.s.DataHash {
+			return usage(fmt.Errorf("%s was begun with another configuration or other data and has no checkpoint; choose another --out", j.Out))
+		}
+		j.Watch.Note("no checkpoint yet; starting from the beginning")
+		return nil
+	case err != nil:
+		return err
+	}
+	r.start = start
+	if len(start.Report.Skipped) > 0 {
+		j.Watch.Note(start.Report.String())
+	}
+	j.Watch.Note(fmt.Sprintf("resuming at step %d, window %d, epoch %.3f", start.Step, start.Window, r.s.Stream.Epochs(start.Window)))
+	return nil
+}
+
+// end writes exit.json.
+func (r *runner) end(res *Result, err error) error {
+	e := Exit{Status: "done", Code: ExitCode(err), At: time.Now().UTC()}
+	if res != nil {
+		e.Step = res.Step
+	}
+	switch {
+	case errors.Is(err, ErrStopped):
+		e.Status = "stopped"
+	case err != nil:
+		e.Status = "failed"
+	}
+	if err != nil {
+		e.Reason = err.Error()
+		e.Next = "the same command with --resume auto"
+	}
+	return r.f.WriteJSON(ExitFile, e)
+}
+
+func (r *runner) openDevices() error {
+	if r.j.Devices != nil {
+		r.devs = r.j.Devices
+		return nil
+	}
+	c := &r.s.Config.Train
+	drv := host.New(host.Config{Devices: c.Devices, Threads: c.Threads * c.Devices, Profile: r.j.Profile})
+	r.own = true
+	for i := range c.Devices {
+		d, err := drv.Open(i)
+		if err != nil {
+			return &Error{ExitDevice, err}
+		}
+		r.devs = append(r.devs, d)
+		r.closers = append(r.closers, d.Close)
+	}
+	return nil
+}
+
+func (r *runner) openTrainer(ctx context.Context) error {
+	t, err := train.New(ctx, r.s.Options, r.devs)
+	if err != nil {
+		return &Error{ExitDevice, err}
+	}
+	r.trainer = t
+	r.closers = append(r.closers, t.Close)
+	if r.start == nil {
+		return nil
+	}
+	s := r.start
+	if err := t.Restore(ctx, s.Step, s.Weights, s.M, s.V); err != nil {
+		return err
+	}
+	s.Weights, s.M, s.V = nil, nil, nil
+	return nil
+}
+
+// pipe builds the chain and runs it.
+func (r *runner) pipe(ctx context.Context) error {
+	o := &r.s.Options
+	first := r.trainer.Steps()
+	p := pipeline.New(pipeline.WithLabels("device", r.devs[0].Info().Name))
+	b, err := batch.New(r.devs[0], batch.Config{N: o.Batch, T: o.T, Ring: 4})
+	if err != nil {
+		return &Error{ExitDevice, err}
+	}
+	r.closers = append(r.closers, b.Close)
+	up, err := upload.New(ctx, upload.Config{Devices: r.devs, N: o.Batch, T: o.T, Slots: o.Slots, Slot: r.trainer.Slot})
+	if err != nil {
+		return &Error{ExitDevice, err}
+	}
+	rows := pipeline.Source(p, "repack", pipeline.LinkConfig{Items: 4}, repack.Source(r.s.Stream, o.Batch, first, o.Steps))
+	batches := pipeline.Then(p, "batch", rows, pipeline.LinkConfig{Items: 2, Release: pipeline.ReleaseOf((*item.Batch).Drop)}, b)
+	// The device keeps one batch computing and one waiting; the third slot fills.
+	ready := pipeline.Then(p, "upload", batches, pipeline.LinkConfig{Items: 1, Release: pipeline.ReleaseOf((*item.DeviceBatch).Drop)}, up)
+
+	cfg := step.Config{Steps: o.Steps, Window: first * int64(o.Batch), Stop: r.stop(ctx), EvalDue: r.evalDue(), SaveDue: r.saveDue()}
+	if r.j.Limit > 0 {
+		cfg.Steps = min(o.Steps, r.j.Limit)
+		cfg.Stopping = cfg.Steps < o.Steps
+	}
+	if r.start != nil {
+		cfg.Chain = r.start.Chain
+	}
+	cfg.Skipped = func(step int64) {
+		r.mu.Lock()
+		defer r.mu.Unlock()
+		r.res.Skipped++
+		r.j.Watch.Note(fmt.Sprintf("step %d: the checkpoint is skipped, the one before is still being written", step))
+	}
+	st := step.New(r.trainer, cfg)
+	results := pipeline.Then(p, "step", ready, pipeline.LinkConfig{Items: 16}, st)
+	if err := r.addEvals(ctx, p, results, st); err != nil {
+		return err
+	}
+	if err := r.addSaves(p, results, st); err != nil {
+		return err
+	}
+	pipeline.Sink(p, "log", results, pipeline.StageFunc[step.Result, struct{}](r.logSteps))
+
+	r.clock.begin(r.trainer, first)
+	if r.j.OnStart != nil {
+		r.j.OnStart(&Running{p, r.trainer, r.devs})
+	}
+	err = p.Run(ctx)
+	r.res.Stats = p.Stats()
+	r.res.Wall, r.res.Idle = r.clock.total(r.trainer)
+	if err != nil {
+		return r.classify(err)
+	}
+	if st.Stopped() {
+		return ErrStopped
+	}
+	return nil
+}
+
+// classify gives an error of the chain its exit code.
+func (r *runner) classify(err error) error {
+	if errors.Is(err, train.ErrNotFinite) || errors.Is(err, context.Canceled) {
+		return err
+	}
+	var coded interface{ ExitCode() int }
+	if errors.As(err, &coded) {
+		return err
+	}
+	return &Error{ExitFailed, err}
+}
+
+func (r *runner) stop(ctx context.Context) <-chan struct{} {
+	if r.j.Stop != nil {
+		return r.j.Stop
+	}
+	return make(chan struct{}) // never
+}
+
+// evalDue says after which steps the model is evaluated: every so many, by
+// default twenty times in a run. The last step is not asked.
+func (r *runner) evalDue() func(int64) bool {
+	every := r.s.Config.Eval.Every
+	if every == 0 {
+		every = max(1, r.s.Options.Steps/20)
+	}
+	return func(k int64) bool { return k%every == 0 }
+}
+
+// saveDue says after which steps a checkpoint is written: every so many steps,
+// and when so much time has passed since the last.
+func (r *runner) saveDue() func(int64) bool {
+	c := r.s.Config.Save
+	last := time.Now()
+	return func(k int64) bool {
+		due := c.Every > 0 && k%c.Every == 0 ||
+			c.Minutes > 0 && time.Since(last).Minutes() >= c.Minutes
+		if due {
+			last = time.Now()
+		}
+		return due
+	}
+}
+
+// addEvals hangs the evaluation on the side of step. It has its own weights
+// and activations on the first device; kernels of the two take turns there.
+func (r *runner) addEvals(ctx context.Context, p *pipeline.Pipeline, results *pipeline.Link[step.Result], st *step.Stage) error {
+	if r.s.Set == nil {
+		return nil
+	}
+	o := &r.s.Options
+	ev, err := eval.New(ctx, r.devs[0], eval.Config{
+		Model: o.Model, B: r.s.Config.Eval.Batch, T: o.T, DocMask: o.DocMask, ResetPositions: o.ResetPositions,
+	})
+	if err != nil {
+		return &Error{ExitDevice, err}
+	}
+	r.closers = append(r.closers, ev.Close)
+	// One snapshot is being evaluated, one waits, one is being taken.
+	pool, err := r.trainer.NewSnapshotPool(3, false)
+	if err != nil {
+		return &Error{ExitDevice, err}
+	}
+	r.closers = append(r.closers, pool.Close)
+	in, out := pipeline.Output[*train.Snapshot](p, results, pipeline.LinkConfig{
+		Items: 1, DropOldest: true, Release: pipeline.ReleaseOf((*train.Snapshot).Release),
+	})
+	st.EvalTo(pool, out)
+	done := pipeline.Then(p, "evals", in, pipeline.LinkConfig{Items: 4}, evals.New(evals.Config{
+		Evaluator: ev, Set: r.s.Set, Docs: r.s.Set.Docs, NumDocs: r.s.Set.NumDocs(),
+	}))
+	pipeline.Sink(p, "evals-log", done, pipeline.StageFunc[evals.Result, struct{}](r.logEvals))
+	return nil
+}
+
+// addSaves hangs the checkpoints on the side of step: one in flight at most.
+func (r *runner) addSaves(p *pipeline.Pipeline, results *pipeline.Link[step.Result], st *step.Stage) error {
+	pool, err := r.trainer.NewSnapshotPool(1, true)
+	if err != nil {
+		return &Error{ExitDevice, err}
+	}
+	r.closers = append(r.closers, pool.Close)
+	in, out := pipeline.Output[*train.Save](p, results, pipeline.LinkConfig{Items: 1, Release: pipeline.ReleaseOf((*train.Save).Drop)})
+	st.SaveTo(pool, out)
+	done := pipeline.Then(p, "saves", in, pipeline.LinkConfig{Items: 4}, saves.New(r.ck.Write))
+	pipeline.Sink(p, "saves-log", done, pipeline.StageFunc[saves.Result, struct{}](r.logSaves))
+	return nil
+}
+
+// DefaultOut is the run folder for a configuration file: runs/NAME beside the
+// working directory.
+func DefaultOut(configPath string) string {
+	base := filepath.Base(configPath)
+	return filepath.Join("runs", base[:len(base)-len(filepath.Ext(base))])
+}
