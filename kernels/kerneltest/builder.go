@@ -31,7 +31,6 @@ type buffer struct {
 	init    []byte    // content at the start of each run
 	wide    []float64 // the same in float64, for F32
 	scratch bool      // need not be written everywhere
-	poison  bool      // starts as poison
 }
 
 func (b *Builder) add(name string, dt gpu.DType, shape []int) *buffer {
@@ -42,14 +41,13 @@ func (b *Builder) add(name string, dt gpu.DType, shape []int) *buffer {
 	return &b.bufs[len(b.bufs)-1]
 }
 
-// Poison is the content of element i of an output before the op: a NaN with a
+// poison is the content of element i of an output before the op: a NaN with a
 // payload that no arithmetic makes.
 func poison(i int) uint32 { return 0x7fa50000 | uint32(i*2654435761)&0xffff }
 
 // Out makes an F32 output full of poison.
 func (b *Builder) Out(name string, shape ...int) gpu.Tensor {
 	u := b.add(name, gpu.F32, shape)
-	u.poison = true
 	u.wide = make([]float64, u.t.Elems())
 	for i := range u.wide {
 		binary.LittleEndian.PutUint32(u.init[4*i:], poison(i))
@@ -94,9 +92,7 @@ func (b *Builder) Ints(name string, f func(i int) int, shape ...int) gpu.Tensor 
 
 // OutInts makes an I32 output full of poison.
 func (b *Builder) OutInts(name string, shape ...int) gpu.Tensor {
-	t := b.Ints(name, func(i int) int { return int(int32(poison(i))) }, shape...)
-	b.bufs[t.Mem].poison = true
-	return t
+	return b.Ints(name, func(i int) int { return int(int32(poison(i))) }, shape...)
 }
 
 // Random makes an I32 tensor of uniform values in [lo,hi).

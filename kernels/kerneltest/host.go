@@ -2,6 +2,7 @@ package kerneltest
 
 import (
 	"fmt"
+	"slices"
 	"unsafe"
 
 	"refrain/gpu"
@@ -104,11 +105,22 @@ func (h *Host) Cached(name string, build func() any) any {
 	return v
 }
 
-// poisonScratch makes the scratch content undefined, as before every op.
-func (h *Host) poisonScratch() {
+// undefine makes undefined what an op may not rely on: scratch, and buffers
+// that it writes without declaring to read them.
+func (h *Host) undefine(op gpu.Op) {
 	for _, s := range h.scratch {
 		for i := range s {
 			*(*uint32)(unsafe.Pointer(&s[i])) = guardWord
+		}
+	}
+	reads, writes := op.Access()
+	for _, w := range writes {
+		if slices.Contains(reads, w) {
+			continue
+		}
+		m := h.mem[w.Mem]
+		for i := w.Off / 4; i < (w.Off+w.Len)/4; i++ {
+			*(*uint32)(unsafe.Pointer(&m[4*i])) = poison(int(i))
 		}
 	}
 }

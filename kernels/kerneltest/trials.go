@@ -37,8 +37,13 @@ func Run(t *testing.T, c Case) {
 }
 
 // Try is Run for callers that want the complaints as an error.
-func Try(c Case) error {
+func Try(c Case) (err error) {
 	b := &Builder{seed: 1}
+	defer func() {
+		if v := recover(); v != nil {
+			err = fmt.Errorf("panic: %v", v)
+		}
+	}()
 	op, err := c.Build(b)
 	if err != nil {
 		return err
@@ -101,7 +106,7 @@ func tryFast(b *Builder, op gpu.Op, exact bool, pool *par.Pool, ref, h *Host) er
 		return fmt.Errorf("bound a second time: %w", err)
 	}
 	h.Reset(b)
-	h.poisonScratch()
+	h.undefine(op)
 	body()
 	if err := sameBits(b, op, again, h); err != nil {
 		return fmt.Errorf("replayed: %w", err)
@@ -120,7 +125,8 @@ func allocations(b *Builder, op gpu.Op, pool *par.Pool) float64 {
 func trial(b *Builder, h *Host, op gpu.Op) (body func(), err error) {
 	h.Allow(op)
 	body = op.BindHost(h)
-	h.poisonScratch()
+	h.Reset(b)
+	h.undefine(op)
 	body()
 	if err := h.guards(b); err != nil {
 		return nil, err
@@ -137,7 +143,7 @@ func trial(b *Builder, h *Host, op gpu.Op) (body func(), err error) {
 		if err := untouchedOutside(h.mem[i], u.init, declared); err != nil {
 			return nil, fmt.Errorf("%s: %w", u.name, err)
 		}
-		if u.poison && !u.scratch && !slices.Contains(reads, *declared) {
+		if !u.scratch && !slices.Contains(reads, *declared) {
 			if k := stillPoison(h.mem[i], declared); k >= 0 {
 				return nil, fmt.Errorf("element %d of %s was not written", k, u.name)
 			}
