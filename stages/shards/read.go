@@ -34,6 +34,8 @@ func (r *run) kind(k Kind, plain io.Reader) error {
 		return r.text(plain)
 	case KindJSONL:
 		return r.jsonl(plain)
+	case KindArrowFile, KindArrowStream:
+		return r.arrow(plain, k)
 	}
 	return fmt.Errorf("shards: %s: no reader for kind %q", r.in.Path, k)
 }

@@ -28,6 +28,7 @@ const (
 	Unselected   Reason = "unselected"     // left out by Include or Exclude
 	Companion    Reason = "companion_file" // README, dataset_info.json and the like beside shards
 
+	Schema  Reason = "schema"  // a sound shard without the text column asked for; never skipped
 	damaged Reason = "damaged" // never skipped
 )
 

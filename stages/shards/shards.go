@@ -39,12 +39,13 @@ const (
 
 // Limits and defaults. All are in bytes unless they say otherwise.
 const (
-	DefaultMaxLine = 16 << 20
-	DefaultMaxDoc  = 16 << 20
-	BlockBytes     = 256 << 10 // a block is sent once it holds this much text
-	maxDepth       = 64        // nesting of a JSON value
-	maxKindPlaces  = 8         // places remembered for each reason
-	sniffBytes     = 8000      // head of a file that decides whether it is text
+	DefaultMaxLine  = 16 << 20
+	DefaultMaxDoc   = 16 << 20
+	DefaultMaxBatch = 256 << 20
+	BlockBytes      = 256 << 10 // a block is sent once it holds this much text
+	maxDepth        = 64        // nesting of a JSON value
+	maxKindPlaces   = 8         // places remembered for each reason
+	sniffBytes      = 8000      // head of a file that decides whether it is text
 )
 
 // Options are the reading rules of a source. The zero value is usable: it means
@@ -81,6 +82,9 @@ type Options struct {
 
 	MaxLine int64 // bytes of a JSONL line without its end; default DefaultMaxLine
 	MaxDoc  int64 // bytes of a document; default DefaultMaxDoc
+	// MaxBatch is the largest text column of one Arrow record batch in bytes;
+	// the reader holds one in memory. Default DefaultMaxBatch.
+	MaxBatch int64
 
 	// Include and Exclude are patterns for files met while walking folders. A
 	// pattern without a slash is matched against the base name, one with a slash
@@ -111,6 +115,9 @@ func (o Options) withDefaults() Options {
 	}
 	if o.MaxDoc == 0 {
 		o.MaxDoc = DefaultMaxDoc
+	}
+	if o.MaxBatch == 0 {
+		o.MaxBatch = DefaultMaxBatch
 	}
 	return o
 }
@@ -148,6 +155,9 @@ func (o Options) Validate() error {
 	}
 	limit("max_line", o.MaxLine)
 	limit("max_doc", o.MaxDoc)
+	if o.MaxBatch < 0 || o.MaxBatch > 1<<40 {
+		bad = append(bad, fmt.Sprintf("data.max_batch: %d is not between 1 and 2^40 bytes", o.MaxBatch))
+	}
 	switch o.Kind {
 	case "", KindText, KindJSONL, KindParquet, KindArrowFile, KindArrowStream:
 	default:
