@@ -1,6 +1,8 @@
 package kernels
 
 import (
+	"reflect"
+	"slices"
 	"strings"
 	"testing"
 
@@ -12,7 +14,7 @@ import (
 // suite is what a family's test file contributes for one kernel.
 type suite struct {
 	kernel string
-	cases  []kerneltest.Case
+	cases  []trial
 	// gradients holds one check for each arrangement of a differentiable kernel
 	// and its backward op; a kernel without derivative has none and says why.
 	gradients map[string]func(t testing.TB, b *kerneltest.Builder) kerneltest.Gradient
@@ -65,7 +67,10 @@ func TestKernels(t *testing.T) {
 	for _, s := range suites() {
 		t.Run(s.kernel, func(t *testing.T) {
 			for _, c := range s.cases {
-				t.Run(c.Name, func(t *testing.T) { kerneltest.Run(t, c) })
+				t.Run(c.Name, func(t *testing.T) {
+					kerneltest.Run(t, c.Case)
+					c.broken(t)
+				})
 			}
 			for name, g := range s.gradients {
 				t.Run("gradient/"+name, func(t *testing.T) { kerneltest.CheckGradient(t, g) })
@@ -82,16 +87,99 @@ func TestKernels(t *testing.T) {
 	}
 }
 
+// trial is a case, and the same arguments broken in every systematic way.
+type trial struct {
+	kerneltest.Case
+	broken func(t *testing.T)
+}
+
 // of makes a case from a kernel and a function that makes its arguments.
-func of[A any](k *Kernel[A], name string, args func(b *kerneltest.Builder) A) kerneltest.Case {
-	return kerneltest.Case{Name: name, Build: func(b *kerneltest.Builder) (gpu.Op, error) { return k.Op(args(b)) }}
+func of[A any](k *Kernel[A], name string, args func(b *kerneltest.Builder) A) trial {
+	return trial{
+		Case:   kerneltest.Case{Name: name, Build: func(b *kerneltest.Builder) (gpu.Op, error) { return k.Op(args(b)) }},
+		broken: func(t *testing.T) { breakArgs(t, k, args(&kerneltest.Builder{})) },
+	}
 }
 
 // exactly is of for kernels whose fast version has the reference's bits.
-func exactly[A any](k *Kernel[A], name string, args func(b *kerneltest.Builder) A) kerneltest.Case {
+func exactly[A any](k *Kernel[A], name string, args func(b *kerneltest.Builder) A) trial {
 	c := of(k, name, args)
 	c.Exact = true
 	return c
+}
+
+// optional lists the tensors that may be absent, by kernel and field.
+var optional = map[string]bool{"matmul.Add": true, "head_loss.DX": true, "head_loss.DW": true}
+
+// anyShape lists the tensors that are taken in every shape and determine it.
+var anyShape = map[string]bool{"sum_loss.X": true, "sum_squares.X": true, "fill.X": true}
+
+// mayAlias lists the pairs that may be one tensor: written field, other field.
+var mayAlias = map[string]bool{"matmul.Y.Add": true, "matmul.Add.Y": true}
+
+// breakArgs gives every tensor of a another type, another shape and no value,
+// and every pair of an output and another tensor the same memory. Check must
+// refuse each.
+func breakArgs[A any](t *testing.T, k *Kernel[A], a A) {
+	t.Helper()
+	if _, err := k.Op(a); err != nil {
+		t.Fatal(err)
+	}
+	refused := func(what, part string, field int, change func(x *gpu.Tensor)) {
+		t.Helper()
+		b := a
+		x := reflect.ValueOf(&b).Elem().Field(field).Addr().Interface().(*gpu.Tensor)
+		change(x)
+		if _, err := k.Op(b); err == nil || !strings.Contains(err.Error(), part) {
+			t.Errorf("%s %s: error %v, want %q", what, reflect.TypeOf(a).Field(field).Name, err, part)
+		}
+	}
+	_, writes := k.Access(&a)
+	tensors := tensorFields(&a)
+	for i, x := range tensors {
+		name := reflect.TypeOf(a).Field(i).Name
+		refused("another type for", "; today this op takes ", i, func(x *gpu.Tensor) {
+			if x.DType = gpu.BF16; x.Span.Len > 0 {
+				x.Span.Len /= 2
+			}
+		})
+		refused("a longer axis for", "", i, func(x *gpu.Tensor) { x.Shape[x.Rank-1]++ })
+		refused("an empty axis for", "", i, func(x *gpu.Tensor) { x.Shape[0], x.Span.Len = 0, 0 })
+		if !anyShape[k.Name+"."+name] {
+			refused("another rank for", "", i, func(x *gpu.Tensor) {
+				x.Rank, x.Shape, x.Span.Len = 4, [4]int32{1, 1, 1, 7}, 7*x.DType.Size()
+			})
+		}
+		if !optional[k.Name+"."+name] {
+			refused("no", " is missing", i, func(x *gpu.Tensor) { *x = gpu.Tensor{} })
+		}
+		if !slices.Contains(writes, x.Span) {
+			continue
+		}
+		for j, y := range tensors {
+			other := reflect.TypeOf(a).Field(j).Name
+			if i == j || x.Span == y.Span || mayAlias[k.Name+"."+name+"."+other] {
+				continue
+			}
+			refused("the memory of "+name+" for", "share memory", j, func(y *gpu.Tensor) {
+				n := y.Span.Len
+				y.Span = x.Span
+				y.Span.Len = n
+			})
+		}
+	}
+}
+
+// tensorFields returns the tensors of a that are present, by field number.
+func tensorFields(a any) map[int]gpu.Tensor {
+	m := map[int]gpu.Tensor{}
+	v := reflect.ValueOf(a).Elem()
+	for i := range v.NumField() {
+		if x, ok := v.Field(i).Interface().(gpu.Tensor); ok && !x.IsZero() {
+			m[i] = x
+		}
+	}
+	return m
 }
 
 // refuse is the error of recording k with these arguments.
