@@ -3,6 +3,7 @@ package tokenize
 import (
 	"encoding/binary"
 	"math/bits"
+	"unsafe"
 )
 
 // pieceCache maps pieces to their ids. It has two tables: pieces of up to 15 bytes
@@ -109,6 +110,11 @@ func (c *pieceCache) seed(t *Tokenizer) {
 		c.used++
 		c.growSlots()
 	}
+}
+
+// table is the short table for reading at masked indexes.
+func (c *pieceCache) table() (first unsafe.Pointer, mask uint64) {
+	return unsafe.Pointer(unsafe.SliceData(c.slots)), uint64(len(c.slots) - 1)
 }
 
 // slot finds the entry of a key, or the free one where it belongs.

@@ -15,6 +15,7 @@ type merger struct {
 	next, prev []int32
 	heap       []uint64
 	kept       []byte
+	dead       []uint64
 }
 
 const (

@@ -1,0 +1,163 @@
+package tokenize
+
+import (
+	"bytes"
+	"math/rand/v2"
+	"slices"
+	"testing"
+)
+
+// ranks maps the pairs of a vocabulary to their ranks.
+func ranks(t *Tokenizer) map[[2]uint32]int {
+	rank := make(map[[2]uint32]int, len(t.merges))
+	for i, m := range t.merges {
+		rank[[2]uint32{m.left, m.right}] = i
+	}
+	return rank
+}
+
+// mergeNaive is byte pair encoding as it is defined: look at all pairs, merge the
+// leftmost of lowest rank, start again.
+func mergeNaive(t *Tokenizer, rank map[[2]uint32]int, w []byte) []uint32 {
+	var s []uint32
+	for _, c := range w {
+		if id := t.table.byteID[c]; id != none {
+			s = append(s, id)
+		}
+	}
+	for {
+		best, at := len(t.merges), -1
+		for i := 0; i+1 < len(s); i++ {
+			if r, ok := rank[[2]uint32{s[i], s[i+1]}]; ok && r < best {
+				best, at = r, i
+			}
+		}
+		if at < 0 {
+			return s
+		}
+		s[at] = t.merges[best].id
+		s = slices.Delete(s, at+1, at+2)
+	}
+}
+
+// unordered is a vocabulary whose ids are not in merge order, and in which two pairs
+// make the same token, so that values are ranks and not ids.
+func unordered(t testing.TB) *Tokenizer {
+	tok := trainOn(t, "r50k", "mixed", 700)
+	s := source{fam: tok.fam, bos: none, eos: none, added: slices.Clone(tok.added)}
+	flip := func(id uint32) uint32 { return uint32(tok.VocabSize()) - id }
+	for _, k := range tok.ordinary() {
+		s.tokens = append(s.tokens, token{k.bytes, flip(k.id)})
+	}
+	for _, m := range tok.merges {
+		s.merges = append(s.merges, merge{flip(m.left), flip(m.right), flip(m.id)})
+	}
+	// A second way to make some tokens: first byte and rest, where the rest is a token.
+	for _, k := range tok.ordinary() {
+		if len(k.bytes) < 3 {
+			continue
+		}
+		if rest, ok := tok.index[string(k.bytes[1:])]; ok {
+			m := merge{flip(tok.table.byteID[k.bytes[0]]), flip(rest), flip(k.id)}
+			if !slices.Contains(s.merges, m) {
+				s.merges = append(s.merges, m)
+			}
+		}
+	}
+	out, err := build(s)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if out.table.ids == nil {
+		t.Fatal("the vocabulary is in order after all")
+	}
+	return out
+}
+
+// TestMergersAgree compares the short, heap and backtracking merges with the
+// definition on pieces of all lengths.
+func TestMergersAgree(t *testing.T) {
+	toks := []*Tokenizer{trainOn(t, "r50k", "mixed", 2000), trainOn(t, "cl100k", "go", 1500), unordered(t)}
+	rng := rand.New(rand.NewPCG(5, 6))
+	alphabets := []string{"a", "ab", "aab ", "etaoin shr", "return fmt.", "\u4e2d\u6587", "0123456789", "\n\t ", "the and of "}
+	backtracked := 0
+	for k, tok := range toks {
+		b := tok.backtracks()
+		if (b != nil) != (k < 2) {
+			t.Fatalf("vocabulary %d: backtracking is %v", k, b != nil)
+		}
+		var g merger
+		rank := ranks(tok)
+		for range 4000 {
+			n := 1 + rng.IntN(90)
+			if rng.IntN(20) == 0 {
+				n = 1 + rng.IntN(700)
+			}
+			var w []byte
+			switch alpha := alphabets[rng.IntN(len(alphabets))]; rng.IntN(4) {
+			case 0:
+				for len(w) < n {
+					w = append(w, byte(rng.Uint32()))
+				}
+			case 1: // tokens one after another, so that many merges apply
+				for len(w) < n {
+					w = append(w, tok.bytesOf(uint32(1+rng.IntN(tok.VocabSize()-1)))...)
+				}
+			default:
+				for len(w) < n {
+					w = append(w, alpha[rng.IntN(len(alpha))])
+				}
+			}
+			want := mergeNaive(tok, rank, w)
+			if got, _ := g.append(nil, tok.table, w, false); !slices.Equal(got, want) {
+				t.Fatalf("vocabulary %d, append %q: got %v, want %v", k, w, got, want)
+			}
+			if got := g.appendHeap(nil, tok.table, w); !slices.Equal(got, want) {
+				t.Fatalf("vocabulary %d, heap %q: got %v, want %v", k, w, got, want)
+			}
+			if b != nil {
+				backtracked++
+				if got, _ := g.appendBacktrack(nil, b, w); !slices.Equal(got, want) {
+					t.Fatalf("vocabulary %d, backtracking %q: got %v, want %v", k, w, got, want)
+				}
+			}
+		}
+	}
+	if backtracked < 8000 {
+		t.Errorf("%d pieces were backtracked", backtracked)
+	}
+}
+
+// TestLongPieceWork counts the steps of backtracking, and the heap operations, on
+// pieces of one length and of twice that: about twice the steps, never four times.
+func TestLongPieceWork(t *testing.T) {
+	shapes := map[string]func(n int) []byte{
+		"letter":  func(n int) []byte { return bytes.Repeat([]byte("a"), n) },
+		"two":     func(n int) []byte { return bytes.Repeat([]byte("ab"), n/2) },
+		"spaces":  func(n int) []byte { return bytes.Repeat([]byte(" "), n) },
+		"dashes":  func(n int) []byte { return bytes.Repeat([]byte("-"), n) },
+		"chinese": func(n int) []byte { return bytes.Repeat([]byte("\u4e2d\u6587"), n/6) },
+		"random": func(n int) []byte {
+			rng := rand.New(rand.NewPCG(7, 8))
+			w := make([]byte, n)
+			for i := range w {
+				w[i] = 'a' + byte(rng.IntN(26))
+			}
+			return w
+		},
+	}
+	tok := trainOn(t, "cl100k", "mixed", 2500)
+	b := tok.backtracks()
+	if b == nil {
+		t.Fatal("no backtracking")
+	}
+	const n = 1 << 16
+	for name, shape := range shapes {
+		var g merger
+		_, w1 := g.appendBacktrack(nil, b, shape(n))
+		_, w2 := g.appendBacktrack(nil, b, shape(2*n))
+		if ratio := float64(w2) / float64(w1); ratio > 2.3 || w1 > 40*n {
+			t.Errorf("%s: %d steps for %d bytes, %d for twice that (%.2f)", name, w1, n, w2, ratio)
+		}
+	}
+}
