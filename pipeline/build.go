@@ -37,6 +37,7 @@ func Sink[A any](p *Pipeline, name string, in *Link[A], s Stage[A, struct{}]) {
 // points to, and Release runs once for each branch that does not receive it.
 func Tee[A any](p *Pipeline, name string, in *Link[A], c ...LinkConfig) []*Link[A] {
 	n := p.add(name, false)
+	n.tee = true
 	consume(p, n, in)
 	if len(c) == 0 {
 		p.errs = append(p.errs, fmt.Errorf("stage %s: Tee needs at least one LinkConfig", name))

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"runtime"
 	"sync/atomic"
 	"testing"
 )
@@ -123,7 +124,32 @@ func runChaos(ctx context.Context, seed uint64) error {
 		l = Then(p, fmt.Sprintf("stage %d", i+1), l, c.link(), c.middle(i+1))
 	}
 	Sink(p, fmt.Sprintf("stage %d", stages+1), l, c.sink(stages+1))
+	// Stats may be called at any time; under the race detector this proves it.
+	polled := make(chan error)
+	over := make(chan struct{})
+	go func() {
+		var err error
+		for err == nil {
+			for _, s := range p.Stats() {
+				if s.Busy < 0 || s.Starved < 0 || s.Blocked < 0 || s.QueueLen > s.QueueCap {
+					err = fmt.Errorf("impossible statistics: %+v", s)
+				}
+			}
+			select {
+			case <-over:
+				polled <- err
+				return
+			default:
+				runtime.Gosched()
+			}
+		}
+		polled <- err
+	}()
 	err := p.Run(ctx)
+	close(over)
+	if err := <-polled; err != nil {
+		return err
+	}
 
 	what := fmt.Sprintf("seed %d: %s at item %d of %d in stage %d of %d: ", seed, c.fault, c.item, c.items, c.stage, stages+2)
 	if n := c.live.Load(); n != 0 {

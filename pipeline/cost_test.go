@@ -3,12 +3,14 @@ package pipeline
 import (
 	"bytes"
 	"context"
+	"fmt"
 	"io"
 	"runtime/pprof"
 	"runtime/trace"
 	"strings"
 	"testing"
 	"testing/synctest"
+	"time"
 )
 
 // testLink is a link between two nodes that are not run.
@@ -218,13 +220,34 @@ func BenchmarkFastPath(b *testing.B) {
 	})
 }
 
+// Two workers with items of two sizes: the difference to half of the work is
+// what an item costs.
 func BenchmarkOrdered(b *testing.B) {
-	p := New()
-	a := Source(p, "src", items(64), count(b.N))
-	c := Then(p, "ordered", a, items(64), Ordered(2, pass))
-	Sink(p, "sink", c, sleepSink(0))
-	b.ReportAllocs()
-	if err := p.Run(b.Context()); err != nil {
-		b.Fatal(err)
+	for _, spins := range []int{0, 20_000} {
+		b.Run(fmt.Sprintf("spins=%d", spins), func(b *testing.B) {
+			work := func(_ context.Context, a int) (int, error) {
+				for range spins {
+					a = a*3 + 1
+				}
+				return a, nil
+			}
+			p := New()
+			a := Source(p, "src", items(64), count(b.N))
+			c := Then(p, "ordered", a, items(64), Ordered(2, work))
+			Sink(p, "sink", c, sleepSink(0))
+			b.ReportAllocs()
+			start := time.Now()
+			for range b.N {
+				if _, err := work(b.Context(), 1); err != nil {
+					b.Fatal(err)
+				}
+			}
+			serial := time.Since(start)
+			b.ResetTimer()
+			if err := p.Run(b.Context()); err != nil {
+				b.Fatal(err)
+			}
+			b.ReportMetric(serial.Seconds()/b.Elapsed().Seconds(), "x-serial")
+		})
 	}
 }

@@ -29,7 +29,8 @@
 // After Send the item is no longer the sender's, whatever Send returned.
 // Either the consumer receives it, or the link hands it to
 // [LinkConfig.Release]. Nothing is lost silently: items that hold buffers of a
-// [Pool] always find their way home.
+// [Pool] always find their way home. A stage that ends with items it made but
+// did not send gives them to [Discard].
 //
 // # What is measured
 //

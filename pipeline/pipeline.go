@@ -16,7 +16,9 @@ import (
 //
 // Run returns nil when Recv gave io.EOF and everything is sent, or earlier if
 // it needs no more input; it returns the error of Send or Recv as it got it,
-// or its own error. It leaves no goroutine behind. A stage runs once.
+// or its own error. When ctx is done it returns soon, with context.Cause(ctx)
+// and not with what the interruption looked like from inside, such as
+// "signal: killed" of a child. It leaves no goroutine behind. A stage runs once.
 type Stage[A, B any] interface {
 	Run(ctx context.Context, in In[A], out Out[B]) error
 }
@@ -84,8 +86,9 @@ type node struct {
 	p     *Pipeline
 	name  string
 	run   func(ctx context.Context) error
-	in    endpoint // nil for a source
-	outs  []endpoint
+	in    endpoint   // nil for a source
+	outs  []endpoint // the main output first
+	tee   bool
 	meter meter
 	mark  mark
 

@@ -12,7 +12,7 @@ import (
 // Ordered the three are means over its workers.
 type StageStats struct {
 	Name     string
-	Items    uint64 // sent; for a sink and a tee, received
+	Items    uint64 // sent to the main output; for a sink and a tee, received
 	Bytes    int64  // of the same items, as told by Sizer
 	Received uint64 // items taken from the input
 
@@ -22,10 +22,10 @@ type StageStats struct {
 	Wall    time.Duration
 	Fill    time.Duration // from the start of the run to the first item
 
-	QueueLen   int // items in the output link; a tee adds up its links
+	QueueLen   int // items in the main output; a tee adds up its links
 	QueueCap   int
 	QueueBytes int64
-	Dropped    uint64 // by DropOldest, in the output link
+	Dropped    uint64 // by DropOldest, in all outputs
 
 	Workers int // goroutines: 1, or the n of Ordered
 	Done    bool
@@ -45,17 +45,20 @@ func (p *Pipeline) Stats() []StageStats {
 func (n *node) stats() StageStats {
 	s := StageStats{Name: n.name}
 	n.meter.read(&s)
-	for _, o := range n.outs {
+	for i, o := range n.outs {
 		l := o.stats()
-		s.Items, s.Bytes = s.Items+l.sent, s.Bytes+l.sentBytes
+		s.Dropped += l.dropped
+		if i > 0 && !n.tee {
+			continue // a side output, of another type
+		}
+		s.Items, s.Bytes = l.sent, l.sentBytes
 		s.QueueLen, s.QueueCap = s.QueueLen+l.queueLen, s.QueueCap+l.queueCap
 		s.QueueBytes += l.queueBytes
-		s.Dropped += l.dropped
 	}
 	if n.in != nil {
 		l := n.in.stats()
 		s.Received = l.received
-		if len(n.outs) != 1 {
+		if n.tee || len(n.outs) == 0 {
 			s.Items, s.Bytes = l.received, l.recvBytes
 		}
 	}
@@ -97,9 +100,8 @@ func Delta(after, before []StageStats) []StageStats {
 // and the sentence says so.
 func Bottleneck(rows []StageStats) (name string, why string) {
 	best := -1
-	var span time.Duration
+	span := spanOf(rows)
 	for i, r := range rows {
-		span = max(span, r.Fill+r.Wall)
 		if r.Busy > 0 && (best < 0 || r.Busy > rows[best].Busy) {
 			best = i
 		}
@@ -120,8 +122,4 @@ func Bottleneck(rows []StageStats) (name string, why string) {
 		why += "; no stage is busy half of the time, so waiting, not work, sets the pace"
 	}
 	return r.Name, why
-}
-
-func percent(part, whole time.Duration) string {
-	return fmt.Sprintf("%.1f %%", 100*float64(part)/float64(whole))
 }

@@ -3,7 +3,6 @@ package pipeline
 import (
 	"context"
 	"errors"
-	"fmt"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -279,18 +278,4 @@ func TestBottleneckSharesOneClock(t *testing.T) {
 	if want := "early is busy 10.0 % of 100ms, starved 0.0 %, blocked 90.0 %; after it late is starved 0.0 %; no stage is busy half of the time, so waiting, not work, sets the pace"; why != want {
 		t.Errorf("got %q", why)
 	}
-}
-
-func ExampleBottleneck() {
-	rows := []StageStats{
-		{Name: "shards", Wall: 10 * time.Second, Busy: 1 * time.Second, Blocked: 9 * time.Second},
-		{Name: "tokens", Wall: 10 * time.Second, Busy: 10 * time.Second},
-		{Name: "store", Wall: 10 * time.Second, Busy: 2 * time.Second, Starved: 8 * time.Second},
-	}
-	name, why := Bottleneck(rows)
-	fmt.Println(name)
-	fmt.Println(why)
-	// Output:
-	// tokens
-	// tokens is busy 100.0 % of 10s, starved 0.0 %, blocked 0.0 %; before it shards is blocked 90.0 %; after it store is starved 80.0 %
 }

@@ -305,3 +305,31 @@ func TestCuts(t *testing.T) {
 		}
 	}
 }
+
+// A stage with a side output is tested with a Recorder in its place.
+func TestSideOutputConforms(t *testing.T) {
+	var side *Recorder[string]
+	sideReleased := 0
+	Run(t, Case[int, int]{
+		New: func() pipeline.Stage[int, int] {
+			sideReleased = 0
+			side = &Recorder[string]{Release: func(string) { sideReleased++ }}
+			return pipeline.Map(func(ctx context.Context, a int) (int, error) {
+				return 2 * a, side.Send(ctx, fmt.Sprint(a))
+			})
+		},
+		Inputs: inputs, Want: wantDoubled,
+		Done: func(err error) error {
+			if n := len(side.Sent()); err == nil && n == 0 && sideReleased > 0 || n > sideReleased {
+				return fmt.Errorf("%d items recorded, %d released", n, sideReleased)
+			}
+			return nil
+		},
+	})
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	var r Recorder[int]
+	if err := r.Send(ctx, 1); !errors.Is(err, context.Canceled) || len(r.Sent()) != 0 {
+		t.Errorf("err = %v, sent %v", err, r.Sent())
+	}
+}
