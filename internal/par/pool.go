@@ -100,7 +100,7 @@ func (p *Pool) Threads() int { return p.threads }
 // Run calls fn(worker) once for every worker in [0, Threads()) and returns when
 // all calls have returned. The calls overlap where there are processors for
 // them, but need not: a body that waits for another worker must yield
-// (runtime.Gosched) and must give up when Failed reports true. fn is not kept;
+// between polls (Backoff) and must give up when Failed reports true. fn is not kept;
 // a func value built beforehand makes the call free of allocations.
 func (p *Pool) Run(fn func(worker int)) {
 	p.enter()

@@ -212,9 +212,8 @@ func TestFailedReleasesBarrier(t *testing.T) {
 			p.Run(func(w int) {
 				failingBody(w, bad)
 				arrived.Add(1)
-				for arrived.Load() < 3 && !p.Failed() {
-					par.Pause(1)
-					runtime.Gosched()
+				for polls := 0; arrived.Load() < 3 && !p.Failed(); polls++ {
+					par.Backoff(polls)
 				}
 			})
 		})
@@ -335,7 +334,7 @@ func BenchmarkRun(b *testing.B) {
 
 func BenchmarkFor(b *testing.B) {
 	p := newPool(b, min(2, runtime.GOMAXPROCS(0)))
-	body := func(_, lo, hi int) { par.Pause(hi - lo) }
+	body := func(_, lo, hi int) { par.Backoff(0) }
 	b.ReportAllocs()
 	for b.Loop() {
 		p.For(256, 16, body)

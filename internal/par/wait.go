@@ -15,7 +15,7 @@ const (
 	workerPoll   = 200 * time.Microsecond // then the worker parks
 	workerYield  = 20 * time.Microsecond  // how often a polling worker lets others run
 	ownerPoll    = 10 * time.Microsecond  // then the owner yields between polls
-	ownerYields  = 4000                   // then the owner parks
+	ownerYields  = 1000                   // then the owner parks
 	pausesAPoll  = 8
 	crowdedTries = 2 // polls before parking when threads outnumber processors
 )
@@ -41,9 +41,18 @@ func measureLimits() limits {
 	}
 }
 
-// Pause tells the processor that the caller polls a word that another processor
-// will write. It takes about n times 10 to 50 ns.
-func Pause(n int) { pause(n) }
+// Backoff spends a little time between two looks at a word that another worker
+// will write. polls is how often the caller has looked: about the first 10
+// microseconds poll, after that other goroutines and other threads of the system
+// get their turn, which matters when two workers share one processor.
+func Backoff(polls int) {
+	if polls < 100 {
+		pause(2)
+		return
+	}
+	runtime.Gosched()
+	osYield()
+}
 
 // worker is the life of worker w. seen is the last epoch it has served.
 func (p *Pool) worker(w int, seen uint32, started func()) {
@@ -142,6 +151,7 @@ func (p *Pool) wait() {
 			return
 		}
 		runtime.Gosched()
+		osYield()
 	}
 	p.waiting.Store(true)
 	if p.left.Load() == 0 && p.waiting.CompareAndSwap(true, false) {

@@ -866,114 +866,107 @@ TEXT ·expSumVec(SB), NOSPLIT, $0-36
 	VBROADCASTSS scale+24(FP), Y0
 	VBROADCASTSS sub+28(FP), Y1
 	VXORPS       Y2, Y2, Y2
+	VMOVUPS      explimit<>+0(SB), Y3
 	SUBQ         $+32, AX
 	JLT          by4done
 
 by4:
-	VMOVUPS      (DX), Y3
-	VMOVUPS      32(DX), Y4
-	VMOVUPS      64(DX), Y5
-	VMOVUPS      96(DX), Y6
-	VFMSUB213PS  Y1, Y0, Y3
+	VMOVUPS      (DX), Y4
+	VMOVUPS      32(DX), Y5
+	VMOVUPS      64(DX), Y6
+	VMOVUPS      96(DX), Y7
 	VFMSUB213PS  Y1, Y0, Y4
 	VFMSUB213PS  Y1, Y0, Y5
 	VFMSUB213PS  Y1, Y0, Y6
-	VMULPS       log2e<>+0(SB), Y3, Y7
-	VMULPS       log2e<>+0(SB), Y4, Y8
-	VMULPS       log2e<>+0(SB), Y5, Y9
-	VMULPS       log2e<>+0(SB), Y6, Y10
-	VROUNDPS     $0x08, Y7, Y7
-	VROUNDPS     $0x08, Y8, Y8
-	VROUNDPS     $0x08, Y9, Y9
-	VROUNDPS     $0x08, Y10, Y10
-	VFNMADD231PS ln2hi<>+0(SB), Y7, Y3
+	VFMSUB213PS  Y1, Y0, Y7
+	VMINPS       Y4, Y3, Y4
+	VMINPS       Y5, Y3, Y5
+	VMINPS       Y6, Y3, Y6
+	VMINPS       Y7, Y3, Y7
+	VMOVUPS      round<>+0(SB), Y8
+	VMOVUPS      round<>+0(SB), Y9
+	VMOVUPS      round<>+0(SB), Y10
+	VMOVUPS      round<>+0(SB), Y11
+	VFMADD231PS  log2e<>+0(SB), Y4, Y8
+	VFMADD231PS  log2e<>+0(SB), Y5, Y9
+	VFMADD231PS  log2e<>+0(SB), Y6, Y10
+	VFMADD231PS  log2e<>+0(SB), Y7, Y11
+	VSUBPS       round<>+0(SB), Y8, Y8
+	VSUBPS       round<>+0(SB), Y9, Y9
+	VSUBPS       round<>+0(SB), Y10, Y10
+	VSUBPS       round<>+0(SB), Y11, Y11
 	VFNMADD231PS ln2hi<>+0(SB), Y8, Y4
 	VFNMADD231PS ln2hi<>+0(SB), Y9, Y5
 	VFNMADD231PS ln2hi<>+0(SB), Y10, Y6
-	VFNMADD231PS ln2lo<>+0(SB), Y7, Y3
+	VFNMADD231PS ln2hi<>+0(SB), Y11, Y7
 	VFNMADD231PS ln2lo<>+0(SB), Y8, Y4
 	VFNMADD231PS ln2lo<>+0(SB), Y9, Y5
 	VFNMADD231PS ln2lo<>+0(SB), Y10, Y6
-	VMOVUPS      exp0<>+0(SB), Y11
+	VFNMADD231PS ln2lo<>+0(SB), Y11, Y7
 	VMOVUPS      exp0<>+0(SB), Y12
 	VMOVUPS      exp0<>+0(SB), Y13
 	VMOVUPS      exp0<>+0(SB), Y14
-	VFMADD213PS  exp1<>+0(SB), Y3, Y11
+	VMOVUPS      exp0<>+0(SB), Y15
 	VFMADD213PS  exp1<>+0(SB), Y4, Y12
 	VFMADD213PS  exp1<>+0(SB), Y5, Y13
 	VFMADD213PS  exp1<>+0(SB), Y6, Y14
-	VFMADD213PS  exp2<>+0(SB), Y3, Y11
+	VFMADD213PS  exp1<>+0(SB), Y7, Y15
 	VFMADD213PS  exp2<>+0(SB), Y4, Y12
 	VFMADD213PS  exp2<>+0(SB), Y5, Y13
 	VFMADD213PS  exp2<>+0(SB), Y6, Y14
-	VFMADD213PS  exp3<>+0(SB), Y3, Y11
+	VFMADD213PS  exp2<>+0(SB), Y7, Y15
 	VFMADD213PS  exp3<>+0(SB), Y4, Y12
 	VFMADD213PS  exp3<>+0(SB), Y5, Y13
 	VFMADD213PS  exp3<>+0(SB), Y6, Y14
-	VFMADD213PS  exp4<>+0(SB), Y3, Y11
+	VFMADD213PS  exp3<>+0(SB), Y7, Y15
 	VFMADD213PS  exp4<>+0(SB), Y4, Y12
 	VFMADD213PS  exp4<>+0(SB), Y5, Y13
 	VFMADD213PS  exp4<>+0(SB), Y6, Y14
-	VFMADD213PS  exp5<>+0(SB), Y3, Y11
+	VFMADD213PS  exp4<>+0(SB), Y7, Y15
 	VFMADD213PS  exp5<>+0(SB), Y4, Y12
 	VFMADD213PS  exp5<>+0(SB), Y5, Y13
 	VFMADD213PS  exp5<>+0(SB), Y6, Y14
-	VMULPS       Y3, Y11, Y11
-	VMULPS       Y4, Y12, Y12
-	VMULPS       Y5, Y13, Y13
-	VMULPS       Y6, Y14, Y14
-	VFMADD213PS  Y3, Y3, Y11
-	VFMADD213PS  Y4, Y4, Y12
-	VFMADD213PS  Y5, Y5, Y13
-	VFMADD213PS  Y6, Y6, Y14
-	VADDPS       one<>+0(SB), Y11, Y11
-	VADDPS       one<>+0(SB), Y12, Y12
-	VADDPS       one<>+0(SB), Y13, Y13
-	VADDPS       one<>+0(SB), Y14, Y14
-	VCVTPS2DQ    Y7, Y7
-	VCVTPS2DQ    Y8, Y8
-	VCVTPS2DQ    Y9, Y9
-	VCVTPS2DQ    Y10, Y10
+	VFMADD213PS  exp5<>+0(SB), Y7, Y15
+	VFMADD213PS  exp6<>+0(SB), Y4, Y12
+	VFMADD213PS  exp6<>+0(SB), Y5, Y13
+	VFMADD213PS  exp6<>+0(SB), Y6, Y14
+	VFMADD213PS  exp6<>+0(SB), Y7, Y15
+	VFMADD213PS  exp7<>+0(SB), Y4, Y12
+	VFMADD213PS  exp7<>+0(SB), Y5, Y13
+	VFMADD213PS  exp7<>+0(SB), Y6, Y14
+	VFMADD213PS  exp7<>+0(SB), Y7, Y15
+	VCVTPS2DQ    Y8, Y4
+	VCVTPS2DQ    Y9, Y5
+	VCVTPS2DQ    Y10, Y6
+	VCVTPS2DQ    Y11, Y7
+	VPSLLD       $0x17, Y4, Y4
+	VPSLLD       $0x17, Y5, Y5
+	VPSLLD       $0x17, Y6, Y6
 	VPSLLD       $0x17, Y7, Y7
-	VPSLLD       $0x17, Y8, Y8
-	VPSLLD       $0x17, Y9, Y9
-	VPSLLD       $0x17, Y10, Y10
-	VPADDD       Y7, Y11, Y3
-	VPADDD       Y8, Y12, Y4
-	VPADDD       Y9, Y13, Y5
-	VPADDD       Y10, Y14, Y6
-	VMOVUPS      (DX), Y11
-	VMOVUPS      32(DX), Y12
-	VMOVUPS      64(DX), Y13
-	VMOVUPS      96(DX), Y14
-	VFMSUB213PS  Y1, Y0, Y11
-	VFMSUB213PS  Y1, Y0, Y12
-	VFMSUB213PS  Y1, Y0, Y13
-	VFMSUB213PS  Y1, Y0, Y14
-	VCMPPS       $0x11, explow<>+0(SB), Y11, Y7
-	VANDNPS      Y3, Y7, Y3
-	VCMPPS       $0x1e, exphigh<>+0(SB), Y11, Y7
-	VBLENDVPS    Y7, inf<>+0(SB), Y3, Y3
-	VCMPPS       $0x11, explow<>+0(SB), Y12, Y8
-	VANDNPS      Y4, Y8, Y4
-	VCMPPS       $0x1e, exphigh<>+0(SB), Y12, Y8
-	VBLENDVPS    Y8, inf<>+0(SB), Y4, Y4
-	VCMPPS       $0x11, explow<>+0(SB), Y13, Y9
-	VANDNPS      Y5, Y9, Y5
-	VCMPPS       $0x1e, exphigh<>+0(SB), Y13, Y9
-	VBLENDVPS    Y9, inf<>+0(SB), Y5, Y5
-	VCMPPS       $0x11, explow<>+0(SB), Y14, Y10
-	VANDNPS      Y6, Y10, Y6
-	VCMPPS       $0x1e, exphigh<>+0(SB), Y14, Y10
-	VBLENDVPS    Y10, inf<>+0(SB), Y6, Y6
-	VMOVUPS      Y3, (CX)
-	VMOVUPS      Y4, 32(CX)
-	VMOVUPS      Y5, 64(CX)
-	VMOVUPS      Y6, 96(CX)
-	VADDPS       Y5, Y3, Y3
+	VPADDD       Y4, Y12, Y12
+	VPADDD       Y5, Y13, Y13
+	VPADDD       Y6, Y14, Y14
+	VPADDD       Y7, Y15, Y15
+	VCMPPS       $0x15, explown<>+0(SB), Y8, Y4
+	VCMPPS       $0x15, explown<>+0(SB), Y9, Y5
+	VCMPPS       $0x15, explown<>+0(SB), Y10, Y6
+	VCMPPS       $0x15, explown<>+0(SB), Y11, Y7
+	VANDPS       Y4, Y12, Y12
+	VANDPS       Y5, Y13, Y13
+	VANDPS       Y6, Y14, Y14
+	VANDPS       Y7, Y15, Y15
+	VMULPS       four<>+0(SB), Y12, Y4
+	VMULPS       four<>+0(SB), Y13, Y5
+	VMULPS       four<>+0(SB), Y14, Y6
+	VMULPS       four<>+0(SB), Y15, Y7
+	VMOVUPS      Y4, (CX)
+	VMOVUPS      Y5, 32(CX)
+	VMOVUPS      Y6, 64(CX)
+	VMOVUPS      Y7, 96(CX)
 	VADDPS       Y6, Y4, Y4
-	VADDPS       Y4, Y3, Y3
-	VADDPS       Y3, Y2, Y2
+	VADDPS       Y7, Y5, Y5
+	VADDPS       Y5, Y4, Y4
+	VADDPS       Y4, Y2, Y2
 	ADDQ         $+128, CX
 	ADDQ         $+128, DX
 	SUBQ         $+32, AX
@@ -985,32 +978,30 @@ by4done:
 	JLT  by1done
 
 by1:
-	VMOVUPS      (DX), Y3
-	VFMSUB213PS  Y1, Y0, Y3
-	VMULPS       log2e<>+0(SB), Y3, Y4
-	VROUNDPS     $0x08, Y4, Y4
-	VFNMADD231PS ln2hi<>+0(SB), Y4, Y3
-	VFNMADD231PS ln2lo<>+0(SB), Y4, Y3
-	VMOVUPS      exp0<>+0(SB), Y5
-	VFMADD213PS  exp1<>+0(SB), Y3, Y5
-	VFMADD213PS  exp2<>+0(SB), Y3, Y5
-	VFMADD213PS  exp3<>+0(SB), Y3, Y5
-	VFMADD213PS  exp4<>+0(SB), Y3, Y5
-	VFMADD213PS  exp5<>+0(SB), Y3, Y5
-	VMULPS       Y3, Y5, Y5
-	VFMADD213PS  Y3, Y3, Y5
-	VADDPS       one<>+0(SB), Y5, Y5
-	VCVTPS2DQ    Y4, Y4
+	VMOVUPS      (DX), Y4
+	VFMSUB213PS  Y1, Y0, Y4
+	VMINPS       Y4, Y3, Y4
+	VMOVUPS      round<>+0(SB), Y5
+	VFMADD231PS  log2e<>+0(SB), Y4, Y5
+	VSUBPS       round<>+0(SB), Y5, Y5
+	VFNMADD231PS ln2hi<>+0(SB), Y5, Y4
+	VFNMADD231PS ln2lo<>+0(SB), Y5, Y4
+	VMOVUPS      exp0<>+0(SB), Y6
+	VFMADD213PS  exp1<>+0(SB), Y4, Y6
+	VFMADD213PS  exp2<>+0(SB), Y4, Y6
+	VFMADD213PS  exp3<>+0(SB), Y4, Y6
+	VFMADD213PS  exp4<>+0(SB), Y4, Y6
+	VFMADD213PS  exp5<>+0(SB), Y4, Y6
+	VFMADD213PS  exp6<>+0(SB), Y4, Y6
+	VFMADD213PS  exp7<>+0(SB), Y4, Y6
+	VCVTPS2DQ    Y5, Y4
 	VPSLLD       $0x17, Y4, Y4
-	VPADDD       Y4, Y5, Y3
-	VMOVUPS      (DX), Y5
-	VFMSUB213PS  Y1, Y0, Y5
-	VCMPPS       $0x11, explow<>+0(SB), Y5, Y4
-	VANDNPS      Y3, Y4, Y3
-	VCMPPS       $0x1e, exphigh<>+0(SB), Y5, Y4
-	VBLENDVPS    Y4, inf<>+0(SB), Y3, Y3
-	VMOVUPS      Y3, (CX)
-	VADDPS       Y3, Y2, Y2
+	VPADDD       Y4, Y6, Y6
+	VCMPPS       $0x15, explown<>+0(SB), Y5, Y4
+	VANDPS       Y4, Y6, Y6
+	VMULPS       four<>+0(SB), Y6, Y4
+	VMOVUPS      Y4, (CX)
+	VADDPS       Y4, Y2, Y2
 	ADDQ         $+32, CX
 	ADDQ         $+32, DX
 	SUBQ         $+8, AX
@@ -1022,34 +1013,32 @@ by1done:
 	LEAQ         tailmask<>+0(SB), BX
 	MOVQ         $+8, SI
 	SUBQ         AX, SI
-	VMOVUPS      (BX)(SI*4), Y3
-	VMASKMOVPS   (DX), Y3, Y4
-	VFMSUB213PS  Y1, Y0, Y4
-	VMULPS       log2e<>+0(SB), Y4, Y5
-	VROUNDPS     $0x08, Y5, Y5
-	VFNMADD231PS ln2hi<>+0(SB), Y5, Y4
-	VFNMADD231PS ln2lo<>+0(SB), Y5, Y4
-	VMOVUPS      exp0<>+0(SB), Y6
-	VFMADD213PS  exp1<>+0(SB), Y4, Y6
-	VFMADD213PS  exp2<>+0(SB), Y4, Y6
-	VFMADD213PS  exp3<>+0(SB), Y4, Y6
-	VFMADD213PS  exp4<>+0(SB), Y4, Y6
-	VFMADD213PS  exp5<>+0(SB), Y4, Y6
-	VMULPS       Y4, Y6, Y6
-	VFMADD213PS  Y4, Y4, Y6
-	VADDPS       one<>+0(SB), Y6, Y6
-	VCVTPS2DQ    Y5, Y5
+	VMOVUPS      (BX)(SI*4), Y4
+	VMASKMOVPS   (DX), Y4, Y5
+	VFMSUB213PS  Y1, Y0, Y5
+	VMINPS       Y5, Y3, Y5
+	VMOVUPS      round<>+0(SB), Y0
+	VFMADD231PS  log2e<>+0(SB), Y5, Y0
+	VSUBPS       round<>+0(SB), Y0, Y0
+	VFNMADD231PS ln2hi<>+0(SB), Y0, Y5
+	VFNMADD231PS ln2lo<>+0(SB), Y0, Y5
+	VMOVUPS      exp0<>+0(SB), Y1
+	VFMADD213PS  exp1<>+0(SB), Y5, Y1
+	VFMADD213PS  exp2<>+0(SB), Y5, Y1
+	VFMADD213PS  exp3<>+0(SB), Y5, Y1
+	VFMADD213PS  exp4<>+0(SB), Y5, Y1
+	VFMADD213PS  exp5<>+0(SB), Y5, Y1
+	VFMADD213PS  exp6<>+0(SB), Y5, Y1
+	VFMADD213PS  exp7<>+0(SB), Y5, Y1
+	VCVTPS2DQ    Y0, Y5
 	VPSLLD       $0x17, Y5, Y5
-	VPADDD       Y5, Y6, Y4
-	VMASKMOVPS   (DX), Y3, Y6
-	VFMSUB213PS  Y1, Y0, Y6
-	VCMPPS       $0x11, explow<>+0(SB), Y6, Y5
-	VANDNPS      Y4, Y5, Y4
-	VCMPPS       $0x1e, exphigh<>+0(SB), Y6, Y5
-	VBLENDVPS    Y5, inf<>+0(SB), Y4, Y4
-	VMASKMOVPS   Y4, Y3, (CX)
-	VANDPS       Y3, Y4, Y4
-	VADDPS       Y4, Y2, Y2
+	VPADDD       Y5, Y1, Y1
+	VCMPPS       $0x15, explown<>+0(SB), Y0, Y5
+	VANDPS       Y5, Y1, Y1
+	VMULPS       four<>+0(SB), Y1, Y5
+	VMASKMOVPS   Y5, Y4, (CX)
+	VANDPS       Y4, Y5, Y5
+	VADDPS       Y5, Y2, Y2
 
 end:
 	VEXTRACTF128 $0x01, Y2, X0
@@ -1061,6 +1050,16 @@ end:
 	VMOVSS       X2, ret+32(FP)
 	VZEROUPPER
 	RET
+
+DATA explimit<>+0(SB)/4, $0x42b20000
+DATA explimit<>+4(SB)/4, $0x42b20000
+DATA explimit<>+8(SB)/4, $0x42b20000
+DATA explimit<>+12(SB)/4, $0x42b20000
+DATA explimit<>+16(SB)/4, $0x42b20000
+DATA explimit<>+20(SB)/4, $0x42b20000
+DATA explimit<>+24(SB)/4, $0x42b20000
+DATA explimit<>+28(SB)/4, $0x42b20000
+GLOBL explimit<>(SB), RODATA|NOPTR, $32
 
 DATA log2e<>+0(SB)/4, $0x3fb8aa3b
 DATA log2e<>+4(SB)/4, $0x3fb8aa3b
@@ -1092,105 +1091,115 @@ DATA ln2lo<>+24(SB)/4, $0xb95e8083
 DATA ln2lo<>+28(SB)/4, $0xb95e8083
 GLOBL ln2lo<>(SB), RODATA|NOPTR, $32
 
-DATA one<>+0(SB)/4, $0x3f800000
-DATA one<>+4(SB)/4, $0x3f800000
-DATA one<>+8(SB)/4, $0x3f800000
-DATA one<>+12(SB)/4, $0x3f800000
-DATA one<>+16(SB)/4, $0x3f800000
-DATA one<>+20(SB)/4, $0x3f800000
-DATA one<>+24(SB)/4, $0x3f800000
-DATA one<>+28(SB)/4, $0x3f800000
-GLOBL one<>(SB), RODATA|NOPTR, $32
+DATA round<>+0(SB)/4, $0x4b400000
+DATA round<>+4(SB)/4, $0x4b400000
+DATA round<>+8(SB)/4, $0x4b400000
+DATA round<>+12(SB)/4, $0x4b400000
+DATA round<>+16(SB)/4, $0x4b400000
+DATA round<>+20(SB)/4, $0x4b400000
+DATA round<>+24(SB)/4, $0x4b400000
+DATA round<>+28(SB)/4, $0x4b400000
+GLOBL round<>(SB), RODATA|NOPTR, $32
 
-DATA exp0<>+0(SB)/4, $0x39506967
-DATA exp0<>+4(SB)/4, $0x39506967
-DATA exp0<>+8(SB)/4, $0x39506967
-DATA exp0<>+12(SB)/4, $0x39506967
-DATA exp0<>+16(SB)/4, $0x39506967
-DATA exp0<>+20(SB)/4, $0x39506967
-DATA exp0<>+24(SB)/4, $0x39506967
-DATA exp0<>+28(SB)/4, $0x39506967
+DATA explown<>+0(SB)/4, $0xc2f60000
+DATA explown<>+4(SB)/4, $0xc2f60000
+DATA explown<>+8(SB)/4, $0xc2f60000
+DATA explown<>+12(SB)/4, $0xc2f60000
+DATA explown<>+16(SB)/4, $0xc2f60000
+DATA explown<>+20(SB)/4, $0xc2f60000
+DATA explown<>+24(SB)/4, $0xc2f60000
+DATA explown<>+28(SB)/4, $0xc2f60000
+GLOBL explown<>(SB), RODATA|NOPTR, $32
+
+DATA four<>+0(SB)/4, $0x40800000
+DATA four<>+4(SB)/4, $0x40800000
+DATA four<>+8(SB)/4, $0x40800000
+DATA four<>+12(SB)/4, $0x40800000
+DATA four<>+16(SB)/4, $0x40800000
+DATA four<>+20(SB)/4, $0x40800000
+DATA four<>+24(SB)/4, $0x40800000
+DATA four<>+28(SB)/4, $0x40800000
+GLOBL four<>(SB), RODATA|NOPTR, $32
+
+DATA exp0<>+0(SB)/4, $0x38506967
+DATA exp0<>+4(SB)/4, $0x38506967
+DATA exp0<>+8(SB)/4, $0x38506967
+DATA exp0<>+12(SB)/4, $0x38506967
+DATA exp0<>+16(SB)/4, $0x38506967
+DATA exp0<>+20(SB)/4, $0x38506967
+DATA exp0<>+24(SB)/4, $0x38506967
+DATA exp0<>+28(SB)/4, $0x38506967
 GLOBL exp0<>(SB), RODATA|NOPTR, $32
 
-DATA exp1<>+0(SB)/4, $0x3ab743ce
-DATA exp1<>+4(SB)/4, $0x3ab743ce
-DATA exp1<>+8(SB)/4, $0x3ab743ce
-DATA exp1<>+12(SB)/4, $0x3ab743ce
-DATA exp1<>+16(SB)/4, $0x3ab743ce
-DATA exp1<>+20(SB)/4, $0x3ab743ce
-DATA exp1<>+24(SB)/4, $0x3ab743ce
-DATA exp1<>+28(SB)/4, $0x3ab743ce
+DATA exp1<>+0(SB)/4, $0x39b743ce
+DATA exp1<>+4(SB)/4, $0x39b743ce
+DATA exp1<>+8(SB)/4, $0x39b743ce
+DATA exp1<>+12(SB)/4, $0x39b743ce
+DATA exp1<>+16(SB)/4, $0x39b743ce
+DATA exp1<>+20(SB)/4, $0x39b743ce
+DATA exp1<>+24(SB)/4, $0x39b743ce
+DATA exp1<>+28(SB)/4, $0x39b743ce
 GLOBL exp1<>(SB), RODATA|NOPTR, $32
 
-DATA exp2<>+0(SB)/4, $0x3c088908
-DATA exp2<>+4(SB)/4, $0x3c088908
-DATA exp2<>+8(SB)/4, $0x3c088908
-DATA exp2<>+12(SB)/4, $0x3c088908
-DATA exp2<>+16(SB)/4, $0x3c088908
-DATA exp2<>+20(SB)/4, $0x3c088908
-DATA exp2<>+24(SB)/4, $0x3c088908
-DATA exp2<>+28(SB)/4, $0x3c088908
+DATA exp2<>+0(SB)/4, $0x3b088908
+DATA exp2<>+4(SB)/4, $0x3b088908
+DATA exp2<>+8(SB)/4, $0x3b088908
+DATA exp2<>+12(SB)/4, $0x3b088908
+DATA exp2<>+16(SB)/4, $0x3b088908
+DATA exp2<>+20(SB)/4, $0x3b088908
+DATA exp2<>+24(SB)/4, $0x3b088908
+DATA exp2<>+28(SB)/4, $0x3b088908
 GLOBL exp2<>(SB), RODATA|NOPTR, $32
 
-DATA exp3<>+0(SB)/4, $0x3d2aa9c1
-DATA exp3<>+4(SB)/4, $0x3d2aa9c1
-DATA exp3<>+8(SB)/4, $0x3d2aa9c1
-DATA exp3<>+12(SB)/4, $0x3d2aa9c1
-DATA exp3<>+16(SB)/4, $0x3d2aa9c1
-DATA exp3<>+20(SB)/4, $0x3d2aa9c1
-DATA exp3<>+24(SB)/4, $0x3d2aa9c1
-DATA exp3<>+28(SB)/4, $0x3d2aa9c1
+DATA exp3<>+0(SB)/4, $0x3c2aa9c1
+DATA exp3<>+4(SB)/4, $0x3c2aa9c1
+DATA exp3<>+8(SB)/4, $0x3c2aa9c1
+DATA exp3<>+12(SB)/4, $0x3c2aa9c1
+DATA exp3<>+16(SB)/4, $0x3c2aa9c1
+DATA exp3<>+20(SB)/4, $0x3c2aa9c1
+DATA exp3<>+24(SB)/4, $0x3c2aa9c1
+DATA exp3<>+28(SB)/4, $0x3c2aa9c1
 GLOBL exp3<>(SB), RODATA|NOPTR, $32
 
-DATA exp4<>+0(SB)/4, $0x3e2aaaaa
-DATA exp4<>+4(SB)/4, $0x3e2aaaaa
-DATA exp4<>+8(SB)/4, $0x3e2aaaaa
-DATA exp4<>+12(SB)/4, $0x3e2aaaaa
-DATA exp4<>+16(SB)/4, $0x3e2aaaaa
-DATA exp4<>+20(SB)/4, $0x3e2aaaaa
-DATA exp4<>+24(SB)/4, $0x3e2aaaaa
-DATA exp4<>+28(SB)/4, $0x3e2aaaaa
+DATA exp4<>+0(SB)/4, $0x3d2aaaaa
+DATA exp4<>+4(SB)/4, $0x3d2aaaaa
+DATA exp4<>+8(SB)/4, $0x3d2aaaaa
+DATA exp4<>+12(SB)/4, $0x3d2aaaaa
+DATA exp4<>+16(SB)/4, $0x3d2aaaaa
+DATA exp4<>+20(SB)/4, $0x3d2aaaaa
+DATA exp4<>+24(SB)/4, $0x3d2aaaaa
+DATA exp4<>+28(SB)/4, $0x3d2aaaaa
 GLOBL exp4<>(SB), RODATA|NOPTR, $32
 
-DATA exp5<>+0(SB)/4, $0x3f000000
-DATA exp5<>+4(SB)/4, $0x3f000000
-DATA exp5<>+8(SB)/4, $0x3f000000
-DATA exp5<>+12(SB)/4, $0x3f000000
-DATA exp5<>+16(SB)/4, $0x3f000000
-DATA exp5<>+20(SB)/4, $0x3f000000
-DATA exp5<>+24(SB)/4, $0x3f000000
-DATA exp5<>+28(SB)/4, $0x3f000000
+DATA exp5<>+0(SB)/4, $0x3e000000
+DATA exp5<>+4(SB)/4, $0x3e000000
+DATA exp5<>+8(SB)/4, $0x3e000000
+DATA exp5<>+12(SB)/4, $0x3e000000
+DATA exp5<>+16(SB)/4, $0x3e000000
+DATA exp5<>+20(SB)/4, $0x3e000000
+DATA exp5<>+24(SB)/4, $0x3e000000
+DATA exp5<>+28(SB)/4, $0x3e000000
 GLOBL exp5<>(SB), RODATA|NOPTR, $32
 
-DATA explow<>+0(SB)/4, $0xc2aeac4f
-DATA explow<>+4(SB)/4, $0xc2aeac4f
-DATA explow<>+8(SB)/4, $0xc2aeac4f
-DATA explow<>+12(SB)/4, $0xc2aeac4f
-DATA explow<>+16(SB)/4, $0xc2aeac4f
-DATA explow<>+20(SB)/4, $0xc2aeac4f
-DATA explow<>+24(SB)/4, $0xc2aeac4f
-DATA explow<>+28(SB)/4, $0xc2aeac4f
-GLOBL explow<>(SB), RODATA|NOPTR, $32
+DATA exp6<>+0(SB)/4, $0x3e800000
+DATA exp6<>+4(SB)/4, $0x3e800000
+DATA exp6<>+8(SB)/4, $0x3e800000
+DATA exp6<>+12(SB)/4, $0x3e800000
+DATA exp6<>+16(SB)/4, $0x3e800000
+DATA exp6<>+20(SB)/4, $0x3e800000
+DATA exp6<>+24(SB)/4, $0x3e800000
+DATA exp6<>+28(SB)/4, $0x3e800000
+GLOBL exp6<>(SB), RODATA|NOPTR, $32
 
-DATA exphigh<>+0(SB)/4, $0x42b17217
-DATA exphigh<>+4(SB)/4, $0x42b17217
-DATA exphigh<>+8(SB)/4, $0x42b17217
-DATA exphigh<>+12(SB)/4, $0x42b17217
-DATA exphigh<>+16(SB)/4, $0x42b17217
-DATA exphigh<>+20(SB)/4, $0x42b17217
-DATA exphigh<>+24(SB)/4, $0x42b17217
-DATA exphigh<>+28(SB)/4, $0x42b17217
-GLOBL exphigh<>(SB), RODATA|NOPTR, $32
-
-DATA inf<>+0(SB)/4, $0x7f800000
-DATA inf<>+4(SB)/4, $0x7f800000
-DATA inf<>+8(SB)/4, $0x7f800000
-DATA inf<>+12(SB)/4, $0x7f800000
-DATA inf<>+16(SB)/4, $0x7f800000
-DATA inf<>+20(SB)/4, $0x7f800000
-DATA inf<>+24(SB)/4, $0x7f800000
-DATA inf<>+28(SB)/4, $0x7f800000
-GLOBL inf<>(SB), RODATA|NOPTR, $32
+DATA exp7<>+0(SB)/4, $0x3e800000
+DATA exp7<>+4(SB)/4, $0x3e800000
+DATA exp7<>+8(SB)/4, $0x3e800000
+DATA exp7<>+12(SB)/4, $0x3e800000
+DATA exp7<>+16(SB)/4, $0x3e800000
+DATA exp7<>+20(SB)/4, $0x3e800000
+DATA exp7<>+24(SB)/4, $0x3e800000
+DATA exp7<>+28(SB)/4, $0x3e800000
+GLOBL exp7<>(SB), RODATA|NOPTR, $32
 
 // func scaleVec(n int, x *float32, s float32)
 // Requires: AVX
@@ -1589,177 +1598,28 @@ end:
 // func swigluVec(n int, dst *float32, gate *float32, up *float32)
 // Requires: AVX, AVX2, FMA3
 TEXT ·swigluVec(SB), NOSPLIT, $0-32
-	MOVQ   n+0(FP), AX
-	MOVQ   dst+8(FP), CX
-	MOVQ   gate+16(FP), DX
-	MOVQ   up+24(FP), BX
-	VXORPS Y0, Y0, Y0
-	SUBQ   $+16, AX
-	JLT    by2done
-
-by2:
-	VMOVUPS      (DX), Y7
-	VMOVUPS      32(DX), Y8
-	VSUBPS       Y7, Y0, Y1
-	VSUBPS       Y8, Y0, Y2
-	VMULPS       log2e<>+0(SB), Y1, Y3
-	VMULPS       log2e<>+0(SB), Y2, Y4
-	VROUNDPS     $0x08, Y3, Y3
-	VROUNDPS     $0x08, Y4, Y4
-	VFNMADD231PS ln2hi<>+0(SB), Y3, Y1
-	VFNMADD231PS ln2hi<>+0(SB), Y4, Y2
-	VFNMADD231PS ln2lo<>+0(SB), Y3, Y1
-	VFNMADD231PS ln2lo<>+0(SB), Y4, Y2
-	VMOVUPS      exp0<>+0(SB), Y5
-	VMOVUPS      exp0<>+0(SB), Y6
-	VFMADD213PS  exp1<>+0(SB), Y1, Y5
-	VFMADD213PS  exp1<>+0(SB), Y2, Y6
-	VFMADD213PS  exp2<>+0(SB), Y1, Y5
-	VFMADD213PS  exp2<>+0(SB), Y2, Y6
-	VFMADD213PS  exp3<>+0(SB), Y1, Y5
-	VFMADD213PS  exp3<>+0(SB), Y2, Y6
-	VFMADD213PS  exp4<>+0(SB), Y1, Y5
-	VFMADD213PS  exp4<>+0(SB), Y2, Y6
-	VFMADD213PS  exp5<>+0(SB), Y1, Y5
-	VFMADD213PS  exp5<>+0(SB), Y2, Y6
-	VMULPS       Y1, Y5, Y5
-	VMULPS       Y2, Y6, Y6
-	VFMADD213PS  Y1, Y1, Y5
-	VFMADD213PS  Y2, Y2, Y6
-	VADDPS       one<>+0(SB), Y5, Y5
-	VADDPS       one<>+0(SB), Y6, Y6
-	VCVTPS2DQ    Y3, Y3
-	VCVTPS2DQ    Y4, Y4
-	VPSLLD       $0x17, Y3, Y3
-	VPSLLD       $0x17, Y4, Y4
-	VPADDD       Y3, Y5, Y1
-	VPADDD       Y4, Y6, Y2
-	VSUBPS       Y7, Y0, Y5
-	VSUBPS       Y8, Y0, Y6
-	VCMPPS       $0x11, explow<>+0(SB), Y5, Y3
-	VANDNPS      Y1, Y3, Y1
-	VCMPPS       $0x1e, exphigh<>+0(SB), Y5, Y3
-	VBLENDVPS    Y3, inf<>+0(SB), Y1, Y1
-	VCMPPS       $0x11, explow<>+0(SB), Y6, Y4
-	VANDNPS      Y2, Y4, Y2
-	VCMPPS       $0x1e, exphigh<>+0(SB), Y6, Y4
-	VBLENDVPS    Y4, inf<>+0(SB), Y2, Y2
-	VADDPS       one<>+0(SB), Y1, Y1
-	VDIVPS       Y1, Y7, Y7
-	VMULPS       (BX), Y7, Y7
-	VMOVUPS      Y7, (CX)
-	VADDPS       one<>+0(SB), Y2, Y2
-	VDIVPS       Y2, Y8, Y8
-	VMULPS       32(BX), Y8, Y8
-	VMOVUPS      Y8, 32(CX)
-	ADDQ         $+64, CX
-	ADDQ         $+64, DX
-	ADDQ         $+64, BX
-	SUBQ         $+16, AX
-	JGE          by2
-
-by2done:
-	ADDQ $+16, AX
-	SUBQ $+8, AX
-	JLT  by1done
-
-by1:
-	VMOVUPS      (DX), Y4
-	VSUBPS       Y4, Y0, Y1
-	VMULPS       log2e<>+0(SB), Y1, Y2
-	VROUNDPS     $0x08, Y2, Y2
-	VFNMADD231PS ln2hi<>+0(SB), Y2, Y1
-	VFNMADD231PS ln2lo<>+0(SB), Y2, Y1
-	VMOVUPS      exp0<>+0(SB), Y3
-	VFMADD213PS  exp1<>+0(SB), Y1, Y3
-	VFMADD213PS  exp2<>+0(SB), Y1, Y3
-	VFMADD213PS  exp3<>+0(SB), Y1, Y3
-	VFMADD213PS  exp4<>+0(SB), Y1, Y3
-	VFMADD213PS  exp5<>+0(SB), Y1, Y3
-	VMULPS       Y1, Y3, Y3
-	VFMADD213PS  Y1, Y1, Y3
-	VADDPS       one<>+0(SB), Y3, Y3
-	VCVTPS2DQ    Y2, Y2
-	VPSLLD       $0x17, Y2, Y2
-	VPADDD       Y2, Y3, Y1
-	VSUBPS       Y4, Y0, Y3
-	VCMPPS       $0x11, explow<>+0(SB), Y3, Y2
-	VANDNPS      Y1, Y2, Y1
-	VCMPPS       $0x1e, exphigh<>+0(SB), Y3, Y2
-	VBLENDVPS    Y2, inf<>+0(SB), Y1, Y1
-	VADDPS       one<>+0(SB), Y1, Y1
-	VDIVPS       Y1, Y4, Y4
-	VMULPS       (BX), Y4, Y4
-	VMOVUPS      Y4, (CX)
-	ADDQ         $+32, CX
-	ADDQ         $+32, DX
-	ADDQ         $+32, BX
-	SUBQ         $+8, AX
-	JGE          by1
-
-by1done:
-	ADDQ         $+8, AX
-	JEQ          end
-	LEAQ         tailmask<>+0(SB), SI
-	MOVQ         $+8, DI
-	SUBQ         AX, DI
-	VMOVUPS      (SI)(DI*4), Y1
-	VMASKMOVPS   (DX), Y1, Y5
-	VSUBPS       Y5, Y0, Y2
-	VMULPS       log2e<>+0(SB), Y2, Y3
-	VROUNDPS     $0x08, Y3, Y3
-	VFNMADD231PS ln2hi<>+0(SB), Y3, Y2
-	VFNMADD231PS ln2lo<>+0(SB), Y3, Y2
-	VMOVUPS      exp0<>+0(SB), Y4
-	VFMADD213PS  exp1<>+0(SB), Y2, Y4
-	VFMADD213PS  exp2<>+0(SB), Y2, Y4
-	VFMADD213PS  exp3<>+0(SB), Y2, Y4
-	VFMADD213PS  exp4<>+0(SB), Y2, Y4
-	VFMADD213PS  exp5<>+0(SB), Y2, Y4
-	VMULPS       Y2, Y4, Y4
-	VFMADD213PS  Y2, Y2, Y4
-	VADDPS       one<>+0(SB), Y4, Y4
-	VCVTPS2DQ    Y3, Y3
-	VPSLLD       $0x17, Y3, Y3
-	VPADDD       Y3, Y4, Y2
-	VSUBPS       Y5, Y0, Y4
-	VCMPPS       $0x11, explow<>+0(SB), Y4, Y3
-	VANDNPS      Y2, Y3, Y2
-	VCMPPS       $0x1e, exphigh<>+0(SB), Y4, Y3
-	VBLENDVPS    Y3, inf<>+0(SB), Y2, Y2
-	VADDPS       one<>+0(SB), Y2, Y2
-	VDIVPS       Y2, Y5, Y5
-	VMASKMOVPS   (BX), Y1, Y0
-	VMULPS       Y0, Y5, Y5
-	VMASKMOVPS   Y5, Y1, (CX)
-
-end:
-	VZEROUPPER
-	RET
-
-// func swigluBwdVec(n int, dgate *float32, dup *float32, gate *float32, up *float32, dy *float32)
-// Requires: AVX, AVX2, FMA3
-TEXT ·swigluBwdVec(SB), NOSPLIT, $0-48
 	MOVQ    n+0(FP), AX
-	MOVQ    dgate+8(FP), CX
-	MOVQ    dup+16(FP), DX
-	MOVQ    gate+24(FP), BX
-	MOVQ    up+32(FP), SI
-	MOVQ    dy+40(FP), DI
+	MOVQ    dst+8(FP), CX
+	MOVQ    gate+16(FP), DX
+	MOVQ    up+24(FP), BX
+	VMOVUPS explimit<>+0(SB), Y1
 	VXORPS  Y0, Y0, Y0
-	VMOVUPS one<>+0(SB), Y1
 	SUBQ    $+16, AX
 	JLT     by2done
 
 by2:
-	VMOVUPS      (BX), Y8
-	VMOVUPS      32(BX), Y9
+	VMOVUPS      (DX), Y8
+	VMOVUPS      32(DX), Y9
 	VSUBPS       Y8, Y0, Y2
 	VSUBPS       Y9, Y0, Y3
-	VMULPS       log2e<>+0(SB), Y2, Y4
-	VMULPS       log2e<>+0(SB), Y3, Y5
-	VROUNDPS     $0x08, Y4, Y4
-	VROUNDPS     $0x08, Y5, Y5
+	VMINPS       Y2, Y1, Y2
+	VMINPS       Y3, Y1, Y3
+	VMOVUPS      round<>+0(SB), Y4
+	VMOVUPS      round<>+0(SB), Y5
+	VFMADD231PS  log2e<>+0(SB), Y2, Y4
+	VFMADD231PS  log2e<>+0(SB), Y3, Y5
+	VSUBPS       round<>+0(SB), Y4, Y4
+	VSUBPS       round<>+0(SB), Y5, Y5
 	VFNMADD231PS ln2hi<>+0(SB), Y4, Y2
 	VFNMADD231PS ln2hi<>+0(SB), Y5, Y3
 	VFNMADD231PS ln2lo<>+0(SB), Y4, Y2
@@ -1776,52 +1636,207 @@ by2:
 	VFMADD213PS  exp4<>+0(SB), Y3, Y7
 	VFMADD213PS  exp5<>+0(SB), Y2, Y6
 	VFMADD213PS  exp5<>+0(SB), Y3, Y7
-	VMULPS       Y2, Y6, Y6
-	VMULPS       Y3, Y7, Y7
-	VFMADD213PS  Y2, Y2, Y6
-	VFMADD213PS  Y3, Y3, Y7
-	VADDPS       one<>+0(SB), Y6, Y6
-	VADDPS       one<>+0(SB), Y7, Y7
-	VCVTPS2DQ    Y4, Y4
-	VCVTPS2DQ    Y5, Y5
+	VFMADD213PS  exp6<>+0(SB), Y2, Y6
+	VFMADD213PS  exp6<>+0(SB), Y3, Y7
+	VFMADD213PS  exp7<>+0(SB), Y2, Y6
+	VFMADD213PS  exp7<>+0(SB), Y3, Y7
+	VCVTPS2DQ    Y4, Y2
+	VCVTPS2DQ    Y5, Y3
+	VPSLLD       $0x17, Y2, Y2
+	VPSLLD       $0x17, Y3, Y3
+	VPADDD       Y2, Y6, Y6
+	VPADDD       Y3, Y7, Y7
+	VCMPPS       $0x15, explown<>+0(SB), Y4, Y2
+	VCMPPS       $0x15, explown<>+0(SB), Y5, Y3
+	VANDPS       Y2, Y6, Y6
+	VANDPS       Y3, Y7, Y7
+	VMULPS       four<>+0(SB), Y6, Y2
+	VMULPS       four<>+0(SB), Y7, Y3
+	VADDPS       one<>+0(SB), Y2, Y2
+	VDIVPS       Y2, Y8, Y8
+	VMULPS       (BX), Y8, Y8
+	VMOVUPS      Y8, (CX)
+	VADDPS       one<>+0(SB), Y3, Y3
+	VDIVPS       Y3, Y9, Y9
+	VMULPS       32(BX), Y9, Y9
+	VMOVUPS      Y9, 32(CX)
+	ADDQ         $+64, CX
+	ADDQ         $+64, DX
+	ADDQ         $+64, BX
+	SUBQ         $+16, AX
+	JGE          by2
+
+by2done:
+	ADDQ $+16, AX
+	SUBQ $+8, AX
+	JLT  by1done
+
+by1:
+	VMOVUPS      (DX), Y5
+	VSUBPS       Y5, Y0, Y2
+	VMINPS       Y2, Y1, Y2
+	VMOVUPS      round<>+0(SB), Y3
+	VFMADD231PS  log2e<>+0(SB), Y2, Y3
+	VSUBPS       round<>+0(SB), Y3, Y3
+	VFNMADD231PS ln2hi<>+0(SB), Y3, Y2
+	VFNMADD231PS ln2lo<>+0(SB), Y3, Y2
+	VMOVUPS      exp0<>+0(SB), Y4
+	VFMADD213PS  exp1<>+0(SB), Y2, Y4
+	VFMADD213PS  exp2<>+0(SB), Y2, Y4
+	VFMADD213PS  exp3<>+0(SB), Y2, Y4
+	VFMADD213PS  exp4<>+0(SB), Y2, Y4
+	VFMADD213PS  exp5<>+0(SB), Y2, Y4
+	VFMADD213PS  exp6<>+0(SB), Y2, Y4
+	VFMADD213PS  exp7<>+0(SB), Y2, Y4
+	VCVTPS2DQ    Y3, Y2
+	VPSLLD       $0x17, Y2, Y2
+	VPADDD       Y2, Y4, Y4
+	VCMPPS       $0x15, explown<>+0(SB), Y3, Y2
+	VANDPS       Y2, Y4, Y4
+	VMULPS       four<>+0(SB), Y4, Y2
+	VADDPS       one<>+0(SB), Y2, Y2
+	VDIVPS       Y2, Y5, Y5
+	VMULPS       (BX), Y5, Y5
+	VMOVUPS      Y5, (CX)
+	ADDQ         $+32, CX
+	ADDQ         $+32, DX
+	ADDQ         $+32, BX
+	SUBQ         $+8, AX
+	JGE          by1
+
+by1done:
+	ADDQ         $+8, AX
+	JEQ          end
+	LEAQ         tailmask<>+0(SB), SI
+	MOVQ         $+8, DI
+	SUBQ         AX, DI
+	VMOVUPS      (SI)(DI*4), Y2
+	VMASKMOVPS   (DX), Y2, Y3
+	VSUBPS       Y3, Y0, Y0
+	VMINPS       Y0, Y1, Y0
+	VMOVUPS      round<>+0(SB), Y1
+	VFMADD231PS  log2e<>+0(SB), Y0, Y1
+	VSUBPS       round<>+0(SB), Y1, Y1
+	VFNMADD231PS ln2hi<>+0(SB), Y1, Y0
+	VFNMADD231PS ln2lo<>+0(SB), Y1, Y0
+	VMOVUPS      exp0<>+0(SB), Y4
+	VFMADD213PS  exp1<>+0(SB), Y0, Y4
+	VFMADD213PS  exp2<>+0(SB), Y0, Y4
+	VFMADD213PS  exp3<>+0(SB), Y0, Y4
+	VFMADD213PS  exp4<>+0(SB), Y0, Y4
+	VFMADD213PS  exp5<>+0(SB), Y0, Y4
+	VFMADD213PS  exp6<>+0(SB), Y0, Y4
+	VFMADD213PS  exp7<>+0(SB), Y0, Y4
+	VCVTPS2DQ    Y1, Y0
+	VPSLLD       $0x17, Y0, Y0
+	VPADDD       Y0, Y4, Y4
+	VCMPPS       $0x15, explown<>+0(SB), Y1, Y0
+	VANDPS       Y0, Y4, Y4
+	VMULPS       four<>+0(SB), Y4, Y0
+	VADDPS       one<>+0(SB), Y0, Y0
+	VDIVPS       Y0, Y3, Y3
+	VMASKMOVPS   (BX), Y2, Y0
+	VMULPS       Y0, Y3, Y3
+	VMASKMOVPS   Y3, Y2, (CX)
+
+end:
+	VZEROUPPER
+	RET
+
+DATA one<>+0(SB)/4, $0x3f800000
+DATA one<>+4(SB)/4, $0x3f800000
+DATA one<>+8(SB)/4, $0x3f800000
+DATA one<>+12(SB)/4, $0x3f800000
+DATA one<>+16(SB)/4, $0x3f800000
+DATA one<>+20(SB)/4, $0x3f800000
+DATA one<>+24(SB)/4, $0x3f800000
+DATA one<>+28(SB)/4, $0x3f800000
+GLOBL one<>(SB), RODATA|NOPTR, $32
+
+// func swigluBwdVec(n int, dgate *float32, dup *float32, gate *float32, up *float32, dy *float32)
+// Requires: AVX, AVX2, FMA3
+TEXT ·swigluBwdVec(SB), NOSPLIT, $0-48
+	MOVQ    n+0(FP), AX
+	MOVQ    dgate+8(FP), CX
+	MOVQ    dup+16(FP), DX
+	MOVQ    gate+24(FP), BX
+	MOVQ    up+32(FP), SI
+	MOVQ    dy+40(FP), DI
+	VMOVUPS explimit<>+0(SB), Y2
+	VXORPS  Y0, Y0, Y0
+	VMOVUPS one<>+0(SB), Y1
+	SUBQ    $+16, AX
+	JLT     by2done
+
+by2:
+	VMOVUPS      (BX), Y9
+	VMOVUPS      32(BX), Y10
+	VSUBPS       Y9, Y0, Y3
+	VSUBPS       Y10, Y0, Y4
+	VMINPS       Y3, Y2, Y3
+	VMINPS       Y4, Y2, Y4
+	VMOVUPS      round<>+0(SB), Y5
+	VMOVUPS      round<>+0(SB), Y6
+	VFMADD231PS  log2e<>+0(SB), Y3, Y5
+	VFMADD231PS  log2e<>+0(SB), Y4, Y6
+	VSUBPS       round<>+0(SB), Y5, Y5
+	VSUBPS       round<>+0(SB), Y6, Y6
+	VFNMADD231PS ln2hi<>+0(SB), Y5, Y3
+	VFNMADD231PS ln2hi<>+0(SB), Y6, Y4
+	VFNMADD231PS ln2lo<>+0(SB), Y5, Y3
+	VFNMADD231PS ln2lo<>+0(SB), Y6, Y4
+	VMOVUPS      exp0<>+0(SB), Y7
+	VMOVUPS      exp0<>+0(SB), Y8
+	VFMADD213PS  exp1<>+0(SB), Y3, Y7
+	VFMADD213PS  exp1<>+0(SB), Y4, Y8
+	VFMADD213PS  exp2<>+0(SB), Y3, Y7
+	VFMADD213PS  exp2<>+0(SB), Y4, Y8
+	VFMADD213PS  exp3<>+0(SB), Y3, Y7
+	VFMADD213PS  exp3<>+0(SB), Y4, Y8
+	VFMADD213PS  exp4<>+0(SB), Y3, Y7
+	VFMADD213PS  exp4<>+0(SB), Y4, Y8
+	VFMADD213PS  exp5<>+0(SB), Y3, Y7
+	VFMADD213PS  exp5<>+0(SB), Y4, Y8
+	VFMADD213PS  exp6<>+0(SB), Y3, Y7
+	VFMADD213PS  exp6<>+0(SB), Y4, Y8
+	VFMADD213PS  exp7<>+0(SB), Y3, Y7
+	VFMADD213PS  exp7<>+0(SB), Y4, Y8
+	VCVTPS2DQ    Y5, Y3
+	VCVTPS2DQ    Y6, Y4
+	VPSLLD       $0x17, Y3, Y3
 	VPSLLD       $0x17, Y4, Y4
-	VPSLLD       $0x17, Y5, Y5
-	VPADDD       Y4, Y6, Y2
-	VPADDD       Y5, Y7, Y3
-	VSUBPS       Y8, Y0, Y6
-	VSUBPS       Y9, Y0, Y7
-	VCMPPS       $0x11, explow<>+0(SB), Y6, Y4
-	VANDNPS      Y2, Y4, Y2
-	VCMPPS       $0x1e, exphigh<>+0(SB), Y6, Y4
-	VBLENDVPS    Y4, inf<>+0(SB), Y2, Y2
-	VCMPPS       $0x11, explow<>+0(SB), Y7, Y5
-	VANDNPS      Y3, Y5, Y3
-	VCMPPS       $0x1e, exphigh<>+0(SB), Y7, Y5
-	VBLENDVPS    Y5, inf<>+0(SB), Y3, Y3
-	VADDPS       Y1, Y2, Y2
-	VDIVPS       Y2, Y1, Y2
-	VMOVUPS      (DI), Y4
-	VMULPS       Y2, Y8, Y6
-	VMULPS       Y6, Y4, Y6
-	VMULPS       (SI), Y4, Y4
-	VMOVUPS      Y6, (DX)
-	VSUBPS       Y2, Y1, Y6
-	VFMADD213PS  Y1, Y8, Y6
-	VMULPS       Y2, Y6, Y6
-	VMULPS       Y4, Y6, Y6
-	VMOVUPS      Y6, (CX)
+	VPADDD       Y3, Y7, Y7
+	VPADDD       Y4, Y8, Y8
+	VCMPPS       $0x15, explown<>+0(SB), Y5, Y3
+	VCMPPS       $0x15, explown<>+0(SB), Y6, Y4
+	VANDPS       Y3, Y7, Y7
+	VANDPS       Y4, Y8, Y8
+	VMULPS       four<>+0(SB), Y7, Y3
+	VMULPS       four<>+0(SB), Y8, Y4
 	VADDPS       Y1, Y3, Y3
 	VDIVPS       Y3, Y1, Y3
-	VMOVUPS      32(DI), Y5
+	VMOVUPS      (DI), Y5
 	VMULPS       Y3, Y9, Y7
 	VMULPS       Y7, Y5, Y7
-	VMULPS       32(SI), Y5, Y5
-	VMOVUPS      Y7, 32(DX)
+	VMULPS       (SI), Y5, Y5
+	VMOVUPS      Y7, (DX)
 	VSUBPS       Y3, Y1, Y7
 	VFMADD213PS  Y1, Y9, Y7
 	VMULPS       Y3, Y7, Y7
 	VMULPS       Y5, Y7, Y7
-	VMOVUPS      Y7, 32(CX)
+	VMOVUPS      Y7, (CX)
+	VADDPS       Y1, Y4, Y4
+	VDIVPS       Y4, Y1, Y4
+	VMOVUPS      32(DI), Y6
+	VMULPS       Y4, Y10, Y8
+	VMULPS       Y8, Y6, Y8
+	VMULPS       32(SI), Y6, Y6
+	VMOVUPS      Y8, 32(DX)
+	VSUBPS       Y4, Y1, Y8
+	VFMADD213PS  Y1, Y10, Y8
+	VMULPS       Y4, Y8, Y8
+	VMULPS       Y6, Y8, Y8
+	VMOVUPS      Y8, 32(CX)
 	ADDQ         $+64, CX
 	ADDQ         $+64, DX
 	ADDQ         $+64, BX
@@ -1836,41 +1851,40 @@ by2done:
 	JLT  by1done
 
 by1:
-	VMOVUPS      (BX), Y5
-	VSUBPS       Y5, Y0, Y2
-	VMULPS       log2e<>+0(SB), Y2, Y3
-	VROUNDPS     $0x08, Y3, Y3
-	VFNMADD231PS ln2hi<>+0(SB), Y3, Y2
-	VFNMADD231PS ln2lo<>+0(SB), Y3, Y2
-	VMOVUPS      exp0<>+0(SB), Y4
-	VFMADD213PS  exp1<>+0(SB), Y2, Y4
-	VFMADD213PS  exp2<>+0(SB), Y2, Y4
-	VFMADD213PS  exp3<>+0(SB), Y2, Y4
-	VFMADD213PS  exp4<>+0(SB), Y2, Y4
-	VFMADD213PS  exp5<>+0(SB), Y2, Y4
-	VMULPS       Y2, Y4, Y4
-	VFMADD213PS  Y2, Y2, Y4
-	VADDPS       one<>+0(SB), Y4, Y4
-	VCVTPS2DQ    Y3, Y3
+	VMOVUPS      (BX), Y6
+	VSUBPS       Y6, Y0, Y3
+	VMINPS       Y3, Y2, Y3
+	VMOVUPS      round<>+0(SB), Y4
+	VFMADD231PS  log2e<>+0(SB), Y3, Y4
+	VSUBPS       round<>+0(SB), Y4, Y4
+	VFNMADD231PS ln2hi<>+0(SB), Y4, Y3
+	VFNMADD231PS ln2lo<>+0(SB), Y4, Y3
+	VMOVUPS      exp0<>+0(SB), Y5
+	VFMADD213PS  exp1<>+0(SB), Y3, Y5
+	VFMADD213PS  exp2<>+0(SB), Y3, Y5
+	VFMADD213PS  exp3<>+0(SB), Y3, Y5
+	VFMADD213PS  exp4<>+0(SB), Y3, Y5
+	VFMADD213PS  exp5<>+0(SB), Y3, Y5
+	VFMADD213PS  exp6<>+0(SB), Y3, Y5
+	VFMADD213PS  exp7<>+0(SB), Y3, Y5
+	VCVTPS2DQ    Y4, Y3
 	VPSLLD       $0x17, Y3, Y3
-	VPADDD       Y3, Y4, Y2
-	VSUBPS       Y5, Y0, Y4
-	VCMPPS       $0x11, explow<>+0(SB), Y4, Y3
-	VANDNPS      Y2, Y3, Y2
-	VCMPPS       $0x1e, exphigh<>+0(SB), Y4, Y3
-	VBLENDVPS    Y3, inf<>+0(SB), Y2, Y2
-	VADDPS       Y1, Y2, Y2
-	VDIVPS       Y2, Y1, Y2
-	VMOVUPS      (DI), Y3
-	VMULPS       Y2, Y5, Y4
-	VMULPS       Y4, Y3, Y4
-	VMULPS       (SI), Y3, Y3
-	VMOVUPS      Y4, (DX)
-	VSUBPS       Y2, Y1, Y4
-	VFMADD213PS  Y1, Y5, Y4
-	VMULPS       Y2, Y4, Y4
-	VMULPS       Y3, Y4, Y4
-	VMOVUPS      Y4, (CX)
+	VPADDD       Y3, Y5, Y5
+	VCMPPS       $0x15, explown<>+0(SB), Y4, Y3
+	VANDPS       Y3, Y5, Y5
+	VMULPS       four<>+0(SB), Y5, Y3
+	VADDPS       Y1, Y3, Y3
+	VDIVPS       Y3, Y1, Y3
+	VMOVUPS      (DI), Y4
+	VMULPS       Y3, Y6, Y5
+	VMULPS       Y5, Y4, Y5
+	VMULPS       (SI), Y4, Y4
+	VMOVUPS      Y5, (DX)
+	VSUBPS       Y3, Y1, Y5
+	VFMADD213PS  Y1, Y6, Y5
+	VMULPS       Y3, Y5, Y5
+	VMULPS       Y4, Y5, Y5
+	VMOVUPS      Y5, (CX)
 	ADDQ         $+32, CX
 	ADDQ         $+32, DX
 	ADDQ         $+32, BX
@@ -1885,43 +1899,42 @@ by1done:
 	LEAQ         tailmask<>+0(SB), R8
 	MOVQ         $+8, R9
 	SUBQ         AX, R9
-	VMOVUPS      (R8)(R9*4), Y2
-	VMASKMOVPS   (BX), Y2, Y6
-	VSUBPS       Y6, Y0, Y3
-	VMULPS       log2e<>+0(SB), Y3, Y4
-	VROUNDPS     $0x08, Y4, Y4
-	VFNMADD231PS ln2hi<>+0(SB), Y4, Y3
-	VFNMADD231PS ln2lo<>+0(SB), Y4, Y3
+	VMOVUPS      (R8)(R9*4), Y3
+	VMASKMOVPS   (BX), Y3, Y4
+	VSUBPS       Y4, Y0, Y0
+	VMINPS       Y0, Y2, Y0
+	VMOVUPS      round<>+0(SB), Y2
+	VFMADD231PS  log2e<>+0(SB), Y0, Y2
+	VSUBPS       round<>+0(SB), Y2, Y2
+	VFNMADD231PS ln2hi<>+0(SB), Y2, Y0
+	VFNMADD231PS ln2lo<>+0(SB), Y2, Y0
 	VMOVUPS      exp0<>+0(SB), Y5
-	VFMADD213PS  exp1<>+0(SB), Y3, Y5
-	VFMADD213PS  exp2<>+0(SB), Y3, Y5
-	VFMADD213PS  exp3<>+0(SB), Y3, Y5
-	VFMADD213PS  exp4<>+0(SB), Y3, Y5
-	VFMADD213PS  exp5<>+0(SB), Y3, Y5
-	VMULPS       Y3, Y5, Y5
-	VFMADD213PS  Y3, Y3, Y5
-	VADDPS       one<>+0(SB), Y5, Y5
-	VCVTPS2DQ    Y4, Y4
-	VPSLLD       $0x17, Y4, Y4
-	VPADDD       Y4, Y5, Y3
-	VSUBPS       Y6, Y0, Y5
-	VCMPPS       $0x11, explow<>+0(SB), Y5, Y4
-	VANDNPS      Y3, Y4, Y3
-	VCMPPS       $0x1e, exphigh<>+0(SB), Y5, Y4
-	VBLENDVPS    Y4, inf<>+0(SB), Y3, Y3
-	VADDPS       Y1, Y3, Y3
-	VDIVPS       Y3, Y1, Y3
-	VMASKMOVPS   (DI), Y2, Y4
-	VMULPS       Y3, Y6, Y5
-	VMULPS       Y5, Y4, Y5
-	VMASKMOVPS   (SI), Y2, Y0
-	VMULPS       Y0, Y4, Y4
-	VMASKMOVPS   Y5, Y2, (DX)
-	VSUBPS       Y3, Y1, Y5
-	VFMADD213PS  Y1, Y6, Y5
-	VMULPS       Y3, Y5, Y5
-	VMULPS       Y4, Y5, Y5
-	VMASKMOVPS   Y5, Y2, (CX)
+	VFMADD213PS  exp1<>+0(SB), Y0, Y5
+	VFMADD213PS  exp2<>+0(SB), Y0, Y5
+	VFMADD213PS  exp3<>+0(SB), Y0, Y5
+	VFMADD213PS  exp4<>+0(SB), Y0, Y5
+	VFMADD213PS  exp5<>+0(SB), Y0, Y5
+	VFMADD213PS  exp6<>+0(SB), Y0, Y5
+	VFMADD213PS  exp7<>+0(SB), Y0, Y5
+	VCVTPS2DQ    Y2, Y0
+	VPSLLD       $0x17, Y0, Y0
+	VPADDD       Y0, Y5, Y5
+	VCMPPS       $0x15, explown<>+0(SB), Y2, Y0
+	VANDPS       Y0, Y5, Y5
+	VMULPS       four<>+0(SB), Y5, Y0
+	VADDPS       Y1, Y0, Y0
+	VDIVPS       Y0, Y1, Y0
+	VMASKMOVPS   (DI), Y3, Y2
+	VMULPS       Y0, Y4, Y5
+	VMULPS       Y5, Y2, Y5
+	VMASKMOVPS   (SI), Y3, Y6
+	VMULPS       Y6, Y2, Y2
+	VMASKMOVPS   Y5, Y3, (DX)
+	VSUBPS       Y0, Y1, Y5
+	VFMADD213PS  Y1, Y4, Y5
+	VMULPS       Y0, Y5, Y5
+	VMULPS       Y2, Y5, Y5
+	VMASKMOVPS   Y5, Y3, (CX)
 
 end:
 	VZEROUPPER

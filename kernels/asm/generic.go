@@ -54,27 +54,27 @@ func expSumGeneric(dst, x []float32, scale, sub float32) float32 {
 	return (sum[0] + sum[2]) + (sum[1] + sum[3])
 }
 
-// Borders of the exponential: see ExpSum.
-const (
-	expLow  = -87.33654022
-	expHigh = 88.72283173
-)
+// expLowN is the smallest round(x/ln2) with a result other than 0: see ExpSum.
+const expLowN = -123
 
-// expGeneric returns exp(x), 0 below expLow and +Inf above expHigh.
+// expGeneric returns exp(x), or 0 where round(x/ln2) is below expLowN.
 //
 // n = round(x/ln2), r = x - n*ln2, the Taylor polynomial of degree 7 on
 // |r| <= ln2/2 (error below 6e-9 of the result) and 2^n by its exponent bits, all
-// in float64 and rounded once.
+// in float64 and rounded once, to +Inf where it overflows.
 func expGeneric(x float32) float32 {
-	switch {
-	case x < expLow:
-		return 0
-	case x > expHigh:
-		return float32(math.Inf(1))
-	case x != x:
-		return x
+	if x > 89 {
+		x = 89
 	}
-	n := math.RoundToEven(float64(x) * math.Log2E)
+	// The product is exact, as in the fused operation of the assembly, so that the
+	// border lies at the same x.
+	n := math.RoundToEven(float64(x) * float64(float32(math.Log2E)))
+	if n < expLowN {
+		return 0
+	}
+	if n != n {
+		return x // NaN
+	}
 	r := float64(x) - float64(n*math.Ln2)
 	p := 1.0 / 5040
 	for _, c := range [...]float64{1.0 / 720, 1.0 / 120, 1.0 / 24, 1.0 / 6, 0.5, 1, 1} {

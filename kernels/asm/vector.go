@@ -60,9 +60,9 @@ func Max(x []float32) float32 {
 }
 
 // ExpSum sets dst[i] = exp(x[i]*scale - sub) and returns the sum of dst. The
-// exponential is within 2 ulp of the true value of its float32 argument; results
-// that would be subnormal (arguments below -87.3365) are 0, so -Inf gives 0;
-// arguments above 88.7228 give +Inf; NaN gives NaN.
+// exponential is within 2 ulp of the true value of its float32 argument. Arguments
+// below -85.6 give 0 instead of a number below 6.7e-38, so -Inf gives 0; results
+// above the largest float32 are +Inf; NaN gives NaN.
 func ExpSum(dst, x []float32, scale, sub float32) float32 {
 	same("ExpSum", len(dst), len(x))
 	if vector && len(x) > 0 {

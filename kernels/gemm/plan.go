@@ -2,7 +2,6 @@ package gemm
 
 import (
 	"fmt"
-	"runtime"
 	"sync/atomic"
 
 	"refrain/internal/par"
@@ -18,8 +17,6 @@ const (
 	mulChunk = 8
 	// serialFLOPs is the size below which waking the pool costs more than it gains.
 	serialFLOPs = 400_000
-	// barrierPolls bounds polling (about 10 us) before a waiting worker yields.
-	barrierPolls = 100
 )
 
 // Plan is a product of one shape, ready to run on all threads of a pool.
@@ -130,11 +127,7 @@ func (p *Plan) work(worker int) {
 		if p.pool.Failed() {
 			return
 		}
-		if polls < barrierPolls {
-			par.Pause(2)
-		} else {
-			runtime.Gosched()
-		}
+		par.Backoff(polls)
 	}
 	w := &p.scratch.workers[worker]
 	for {

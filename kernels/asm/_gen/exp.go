@@ -9,63 +9,68 @@ import (
 	. "github.com/mmcloughlin/avo/reg"
 )
 
-// Borders of the exponential, as bits. Below expLow the result would be
-// subnormal and is 0 instead; above expHigh it overflows to +Inf.
-const (
-	expLowBits  = 0xc2aeac4f // -87.33654022, the smallest x with exp(x) >= 2^-126
-	expHighBits = 0x42b17217 //  88.72283173, the largest x with finite exp(x)
-)
+// expLowN is the smallest round(x*log2 e) with a result other than 0: below it,
+// the steps of exp would leave the normal numbers.
+const expLowN = -123
 
-// expPoly are the coefficients of (exp(r)-1-r)/r^2 on |r| <= ln2/2, highest
-// power first: the minimax polynomial of the Cephes library's expf.
+// expPoly are the coefficients of exp(r) on |r| <= ln2/2, highest power first: the
+// minimax polynomial of the Cephes library's expf.
 var expPoly = []float32{
 	1.9875691500e-4, 1.3981999507e-3, 8.3334519073e-3,
-	4.1665795894e-2, 1.6666665459e-1, 5.0000001201e-1,
+	4.1665795894e-2, 1.6666665459e-1, 5.0000001201e-1, 1, 1,
 }
 
-// expInRange replaces x by exp(x) for expLow <= x <= expHigh and leaves t1 and
-// t2 free for other use. Outside that range the result is arbitrary; a NaN gives
-// NaN. The vectors are interleaved, since one chain alone waits for latency.
+// expLimit returns a vector that exp wants: any number from 88.73 to 89.
+func expLimit() VecVirtual {
+	v := YMM()
+	VMOVUPS(wideFloat("explimit", 89), v)
+	return v
+}
+
+// exp replaces each x by exp(x). The vectors are interleaved, since one chain
+// alone waits for latency.
 //
 // n = round(x*log2 e), r = x - n*ln2 in two parts (Cody and Waite), a polynomial
-// for exp(r), and n added to the exponent bits.
-func expInRange(xs, t1, t2 []VecVirtual) {
+// for exp(r)/4, n added to the exponent bits, and the factor 4, which overflows to
+// +Inf where it must: x is at most 89, so that exp(x)/4 does not. For low x the
+// lane holds nonsense and is cleared. A NaN passes through: VMINPS returns its
+// second source (which Go writes first) when there is one, and the comparison
+// "not less" holds. The integer n comes from a conversion, which makes 0x80000000 of
+// a NaN; taken from the bits of the rounding sum it would have the NaN's payload in
+// it, which can turn the NaN into a number.
+func exp(limit VecVirtual, xs, t1, t2 []VecVirtual) {
 	log2e := wideFloat("log2e", math.Log2E)
 	ln2Hi := wideFloat("ln2hi", 0.693359375)
 	ln2Lo := wideFloat("ln2lo", -2.12194440e-4)
-	one := wideFloat("one", 1)
+	round := wideFloat("round", 1.5*(1<<23))
+	lowN, four := wideFloat("explown", expLowN), wideFloat("four", 4)
+	const notLess = 21 // NLT_UQ
 	each := func(f func(i int)) {
 		for i := range xs {
 			f(i)
 		}
 	}
-	each(func(i int) { VMULPS(log2e, xs[i], t1[i]) })
-	each(func(i int) { VROUNDPS(Imm(8), t1[i], t1[i]) }) // nearest even, no exception flag
+	each(func(i int) { VMINPS(xs[i], limit, xs[i]) })
+	// Adding 1.5*2^23 rounds to the nearest integer, ties to even.
+	each(func(i int) { VMOVUPS(round, t1[i]) })
+	each(func(i int) { VFMADD231PS(log2e, xs[i], t1[i]) })
+	each(func(i int) { VSUBPS(round, t1[i], t1[i]) })
 	each(func(i int) { VFNMADD231PS(ln2Hi, t1[i], xs[i]) })
 	each(func(i int) { VFNMADD231PS(ln2Lo, t1[i], xs[i]) })
 	for p, c := range expPoly {
-		m := wideFloat(fmt.Sprintf("exp%d", p), c)
+		m := wideFloat(fmt.Sprintf("exp%d", p), c/4)
 		if p == 0 {
 			each(func(i int) { VMOVUPS(m, t2[i]) })
 			continue
 		}
 		each(func(i int) { VFMADD213PS(m, xs[i], t2[i]) })
 	}
-	each(func(i int) { VMULPS(xs[i], t2[i], t2[i]) })
-	each(func(i int) { VFMADD213PS(xs[i], xs[i], t2[i]) }) // (p*r)*r + r
-	each(func(i int) { VADDPS(one, t2[i], t2[i]) })
-	each(func(i int) { VCVTPS2DQ(t1[i], t1[i]) })
-	each(func(i int) { VPSLLD(Imm(23), t1[i], t1[i]) })
-	each(func(i int) { VPADDD(t1[i], t2[i], xs[i]) })
-}
-
-// expBorders finishes expInRange: given the argument again in arg, it puts 0 and
-// +Inf into the lanes of y where they belong. It overwrites t.
-func expBorders(y, arg, t VecVirtual) {
-	VCMPPS(Imm(17), wide("explow", expLowBits), arg, t) // arg < low, false for NaN
-	VANDNPS(y, t, y)
-	VCMPPS(Imm(30), wide("exphigh", expHighBits), arg, t) // arg > high, false for NaN
-	VBLENDVPS(t, wideFloat("inf", float32(math.Inf(1))), y, y)
+	each(func(i int) { VCVTPS2DQ(t1[i], xs[i]) })
+	each(func(i int) { VPSLLD(Imm(23), xs[i], xs[i]) })
+	each(func(i int) { VPADDD(xs[i], t2[i], t2[i]) })
+	each(func(i int) { VCMPPS(Imm(notLess), lowN, t1[i], xs[i]) })
+	each(func(i int) { VANDPS(xs[i], t2[i], t2[i]) })
+	each(func(i int) { VMULPS(four, t2[i], xs[i]) })
 }
 
 func expSum() {
@@ -73,16 +78,12 @@ func expSum() {
 		"expSumVec stores exp(x*scale-sub) in dst and returns the sum.")
 	n, ptrs := param("n"), params("dst", "x")
 	scale, sub := broadcast("scale"), broadcast("sub")
-	sum := zeros(1)
+	sum, limit := zeros(1), expLimit()
 	stream(n, ptrs, 4, func(b *block) {
 		xs, t1, t2 := vectors(b.width), vectors(b.width), vectors(b.width)
 		b.each(func(u int) { b.load(1, u, xs[u]) })
 		b.each(func(u int) { VFMSUB213PS(sub, scale, xs[u]) })
-		expInRange(xs, t1, t2)
-		// The argument is read and formed again: there is no register to keep it in.
-		b.each(func(u int) { b.load(1, u, t2[u]) })
-		b.each(func(u int) { VFMSUB213PS(sub, scale, t2[u]) })
-		b.each(func(u int) { expBorders(xs[u], t2[u], t1[u]) })
+		exp(limit, xs, t1, t2)
 		b.each(func(u int) { b.store(xs[u], 0, u) })
 		b.valid(xs[0])
 		for w := b.width; w > 1; w /= 2 {
@@ -96,24 +97,17 @@ func expSum() {
 	end()
 }
 
-// expNeg sets xs to exp(-gate), all borders included.
-func expNeg(b *block, gate, xs, t1, t2 []VecVirtual, none VecVirtual) {
-	b.each(func(u int) { VSUBPS(gate[u], none, xs[u]) })
-	expInRange(xs, t1, t2)
-	b.each(func(u int) { VSUBPS(gate[u], none, t2[u]) })
-	b.each(func(u int) { expBorders(xs[u], t2[u], t1[u]) })
-}
-
 func swiglu() {
 	begin("swigluVec", "func(n int, dst, gate, up *float32)", "swigluVec stores gate*sigmoid(gate)*up in dst.")
 	n, ptrs := param("n"), params("dst", "gate", "up")
 	one := wideFloat("one", 1)
-	none := YMM()
+	none, limit := YMM(), expLimit()
 	zero(none)
 	stream(n, ptrs, 2, func(b *block) {
 		xs, t1, t2, gate := vectors(b.width), vectors(b.width), vectors(b.width), vectors(b.width)
 		b.each(func(u int) { b.load(1, u, gate[u]) })
-		expNeg(b, gate, xs, t1, t2, none)
+		b.each(func(u int) { VSUBPS(gate[u], none, xs[u]) })
+		exp(limit, xs, t1, t2)
 		b.each(func(u int) {
 			VADDPS(one, xs[u], xs[u])
 			VDIVPS(xs[u], gate[u], gate[u])
@@ -128,13 +122,14 @@ func swigluBwd() {
 	begin("swigluBwdVec", "func(n int, dgate, dup, gate, up, dy *float32)",
 		"swigluBwdVec stores the gradients of swiglu in dgate and dup.")
 	n, ptrs := param("n"), params("dgate", "dup", "gate", "up", "dy")
-	none, one := YMM(), YMM()
+	none, one, limit := YMM(), YMM(), expLimit()
 	zero(none)
 	VMOVUPS(wideFloat("one", 1), one)
 	stream(n, ptrs, 2, func(b *block) {
 		xs, t1, t2, gate := vectors(b.width), vectors(b.width), vectors(b.width), vectors(b.width)
 		b.each(func(u int) { b.load(2, u, gate[u]) })
-		expNeg(b, gate, xs, t1, t2, none)
+		b.each(func(u int) { VSUBPS(gate[u], none, xs[u]) })
+		exp(limit, xs, t1, t2)
 		b.each(func(u int) {
 			VADDPS(one, xs[u], xs[u])
 			VDIVPS(xs[u], one, xs[u]) // s = sigmoid(gate)

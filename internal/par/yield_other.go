@@ -1,0 +1,6 @@
+//go:build !linux
+
+package par
+
+// osYield does nothing: Gosched has to do.
+func osYield() {}

@@ -1,0 +1,87 @@
+package gemm
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"runtime"
+	"testing"
+	"time"
+
+	"refrain/internal/par"
+	"refrain/kernels/asm"
+)
+
+// peakRounds is one timed sample of asm.FMAPeak: about 40 us on 3 GHz.
+const peakRounds = 8000
+
+// BenchmarkPlan runs the 27 shapes with 1 and 2 threads and reports GFLOP/s and
+// the share of the multiply-add peak of the same threads, measured between the
+// samples of the same run: best sample against best sample.
+func BenchmarkPlan(b *testing.B) {
+	for _, threads := range []int{1, 2} {
+		if threads > runtime.GOMAXPROCS(0) {
+			continue
+		}
+		pool := newPool(b, threads)
+		s := NewScratch(threads, nil)
+		for _, shape := range Shapes() {
+			b.Run(fmt.Sprintf("threads=%d/%v", threads, shape), func(b *testing.B) { benchShape(b, pool, s, shape) })
+		}
+	}
+}
+
+func benchShape(b *testing.B, pool *par.Pool, s *Scratch, shape Shape) {
+	r := rand.New(rand.NewPCG(11, 12))
+	x, y, z := make([]float32, shape.M*shape.K), make([]float32, shape.K*shape.N), make([]float32, shape.M*shape.N)
+	fill(r, x)
+	fill(r, y)
+	lda, ldb, ldc := shape.Strides()
+	plan := NewPlan(s, pool, shape.TransA(), shape.TransB(), shape.M, shape.N, shape.K, lda, ldb, ldc, false)
+	flops := make([]int, pool.Threads())
+	peak := func(w int) { flops[w] = asm.FMAPeak(peakRounds) }
+	var best, bestPeak float64
+	for b.Loop() {
+		start := time.Now()
+		plan.Run(x, y, z)
+		best = max(best, shape.FLOPs()/time.Since(start).Seconds())
+		start = time.Now()
+		pool.Run(peak)
+		bestPeak = max(bestPeak, float64(pool.Threads()*flops[0])/time.Since(start).Seconds())
+	}
+	b.ReportMetric(best/1e9, "GFLOP/s")
+	b.ReportMetric(best/bestPeak, "of-peak")
+}
+
+// BenchmarkTile runs the micro-kernel alone at depth 256.
+func BenchmarkTile(b *testing.B) {
+	const k = 256
+	x, y, z := make([]float32, k*asm.MR), make([]float32, k*asm.NR), make([]float32, asm.MR*asm.NR)
+	var best, bestPeak float64
+	for b.Loop() {
+		start := time.Now()
+		for range 64 {
+			asm.Tile(k, x, y, z, asm.NR, false)
+		}
+		best = max(best, 64*2*k*asm.MR*asm.NR/time.Since(start).Seconds())
+		start = time.Now()
+		flops := asm.FMAPeak(peakRounds)
+		bestPeak = max(bestPeak, float64(flops)/time.Since(start).Seconds())
+	}
+	b.ReportMetric(best/1e9, "GFLOP/s")
+	b.ReportMetric(best/bestPeak, "of-peak")
+}
+
+// BenchmarkSerial runs the products of one attention head, 96 query rows.
+func BenchmarkSerial(b *testing.B) {
+	s := NewSerial(NewScratch(1, nil))
+	for _, shape := range []Shape{{96, 512, 32, NT}, {96, 32, 512, NN}, {512, 32, 96, TN}, {96, 512, 64, NT}, {96, 64, 512, NN}, {512, 64, 96, TN}} {
+		b.Run(shape.String(), func(b *testing.B) {
+			x, y, z := make([]float32, shape.M*shape.K), make([]float32, shape.K*shape.N), make([]float32, shape.M*shape.N)
+			lda, ldb, ldc := shape.Strides()
+			for b.Loop() {
+				s.Gemm(shape.TransA(), shape.TransB(), shape.M, shape.N, shape.K, x, lda, y, ldb, false, z, ldc)
+			}
+			b.ReportMetric(shape.FLOPs()*float64(b.N)/b.Elapsed().Seconds()/1e9, "GFLOP/s")
+		})
+	}
+}
