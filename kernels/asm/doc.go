@@ -31,8 +31,10 @@
 // The generator is a module of its own in _gen, so that the product does not
 // depend on it. From the root of the repository:
 //
-//	go generate ./kernels/asm                       # writes avx2_amd64.s and .go
-//	cd kernels/asm/_gen && go run . -check ..       # fails when they are stale
+//	go generate ./kernels/asm              # writes avx2_amd64.s, avx2_amd64.go, avx2.sum
+//	go run -C kernels/asm/_gen . -check .. # fails when they are not what it would write
+//
+// The second needs the generator's module; without it, a test compares digests.
 package asm
 
-//go:generate go run -C _gen . -out ../avx2_amd64.s -stubs ../avx2_amd64.go -pkg asm
+//go:generate go run -C _gen . -write ..
