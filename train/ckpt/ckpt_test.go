@@ -267,6 +267,7 @@ func TestSaveRefuses(t *testing.T) {
 		{"extra file twice", func(s *Snapshot) { s.Extra[0].Name = StateFile }, ErrInvalid},
 		{"step exists", func(s *Snapshot) { *s = *snap(5) }, ErrStepExists},
 		{"step is older", func(s *Snapshot) { *s = *snap(4) }, ErrNotNewest},
+		{"another run's folder", func(s *Snapshot) { s.RunID = "run-2" }, ErrOtherRun},
 		{"stale weights", func(s *Snapshot) { s.Model = snap(5).Model }, ErrSameWeights},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
@@ -466,4 +467,35 @@ func TestLoadLimit(t *testing.T) {
 	if _, _, err := LoadLatest(t.Context(), m, "c", LoadOptions{MaxBytes: sum - 1}); err == nil || errors.Is(err, ErrDamaged) {
 		t.Errorf("above the limit: %v", err)
 	}
+}
+
+// BenchmarkSaveLoad writes and reads 64 MiB of state on the disk. The floor of a
+// save is one CRC-32C and one SHA-256 of every byte, the write and the sync; of a
+// load, the read and the same two hashes.
+func BenchmarkSaveLoad(b *testing.B) {
+	s := snap(1)
+	s.Model[1] = tensor("model.embed_tokens.weight", 1, 16384, 512)
+	s.Optim[2] = tensor("m.model.embed_tokens.weight", 2, 16384, 512)
+	const size = 2 * 16384 * 512 * 4
+	dir := b.TempDir()
+	b.Run("save", func(b *testing.B) {
+		b.SetBytes(size)
+		for b.Loop() {
+			s.Step++
+			if _, err := Save(b.Context(), fsx.OS{}, dir, s, SaveOptions{AllowSameWeights: true}); err != nil {
+				b.Fatal(err)
+			}
+			if _, err := Retain(b.Context(), fsx.OS{}, dir, Policy{Keep: 2}); err != nil {
+				b.Fatal(err)
+			}
+		}
+	})
+	b.Run("load", func(b *testing.B) {
+		b.SetBytes(size)
+		for b.Loop() {
+			if _, _, err := LoadLatest(b.Context(), fsx.OS{}, dir, LoadOptions{}); err != nil {
+				b.Fatal(err)
+			}
+		}
+	})
 }

@@ -66,7 +66,7 @@ type Saved struct {
 // and after an error nothing of this one is left, as far as the disk still obeys.
 //
 // Errors: ErrInvalid, ErrNonFinite, ErrSameWeights, ErrStepExists, ErrNotNewest,
-// ErrChanged, the context's, and those of the file system.
+// ErrOtherRun, ErrChanged, the context's, and those of the file system.
 func Save(ctx context.Context, fsys fsx.FS, dir string, s *Snapshot, o SaveOptions) (saved *Saved, err error) {
 	w := &saver{ctx: ctx, fsys: fsys, tmp: filepath.Join(dir, tmpPrefix+nameOf(s.Step))}
 	defer func() {
@@ -87,13 +87,16 @@ func Save(ctx context.Context, fsys fsx.FS, dir string, s *Snapshot, o SaveOptio
 	if err := checkOrder(have.steps, s.Step); err != nil {
 		return nil, err
 	}
+	if err := w.lookAtOthers(have.steps, s.RunID); err != nil {
+		return nil, err
+	}
 	for _, name := range have.tmps {
 		if err := fsx.RemoveAll(fsys, filepath.Join(dir, name)); err != nil {
 			return nil, fmt.Errorf("remove leftover %s: %w", name, err)
 		}
 	}
 	final := filepath.Join(dir, nameOf(s.Step))
-	m, err := w.write(s, have.steps, o)
+	m, err := w.write(s, o)
 	if err == nil {
 		err = w.publish(m, final, o)
 	}
@@ -120,6 +123,25 @@ func checkOrder(steps []Entry, step int64) error {
 	return nil
 }
 
+// lookAtOthers reads the manifests of the checkpoints that are there. Another run's
+// means that this folder is the wrong one. An unreadable one proves nothing, and
+// the loader will deal with it.
+func (w *saver) lookAtOthers(steps []Entry, runID string) error {
+	for _, e := range steps {
+		m, err := readManifest(w.fsys, e.Path)
+		if err != nil {
+			continue
+		}
+		if m.RunID != runID {
+			return fmt.Errorf("%w: %s has run id %q, this run has %q; save into the folder of this run", ErrOtherRun, e.Path, m.RunID, runID)
+		}
+		w.others = append(w.others, otherStep{e.Name, m.WeightsHash()})
+	}
+	return nil
+}
+
+type otherStep struct{ name, weights string }
+
 // saver is one attempt.
 type saver struct {
 	ctx   context.Context
@@ -128,6 +150,7 @@ type saver struct {
 	files []FileEntry
 	total int64
 
+	others       []otherStep // the checkpoints that are there already
 	state        []byte
 	model, optim tensorSet
 	published    bool // the rename has been tried, so whatever has the final name is ours
@@ -227,7 +250,7 @@ func entryOf(t *TensorInfo, crc uint32) TensorEntry {
 func castagnoli() *crc32.Table { return crc32.MakeTable(crc32.Castagnoli) }
 
 // write fills the temporary folder, the manifest last.
-func (w *saver) write(s *Snapshot, steps []Entry, o SaveOptions) (*Manifest, error) {
+func (w *saver) write(s *Snapshot, o SaveOptions) (*Manifest, error) {
 	if err := w.fsys.Mkdir(w.tmp, fsx.DirPerm); err != nil {
 		return nil, err
 	}
@@ -248,7 +271,7 @@ func (w *saver) write(s *Snapshot, steps []Entry, o SaveOptions) (*Manifest, err
 		return nil, err
 	}
 	if !o.AllowSameWeights {
-		if err := w.checkMoved(steps); err != nil {
+		if err := w.checkMoved(); err != nil {
 			return nil, err
 		}
 	}
@@ -268,14 +291,12 @@ func (w *saver) write(s *Snapshot, steps []Entry, o SaveOptions) (*Manifest, err
 	return m, fsx.WriteFile(w.fsys, filepath.Join(w.tmp, ManifestFile), data)
 }
 
-// checkMoved refuses weights that another step already has. An unreadable manifest
-// proves nothing, and the loader will deal with it.
-func (w *saver) checkMoved(steps []Entry) error {
+// checkMoved refuses weights that another step already has.
+func (w *saver) checkMoved() error {
 	hash := w.files[len(w.files)-1].SHA256
-	for _, e := range steps {
-		m, err := readManifest(w.fsys, e.Path)
-		if err == nil && m.WeightsHash() == hash {
-			return fmt.Errorf("%w: they equal those of %s", ErrSameWeights, e.Name)
+	for _, o := range w.others {
+		if o.weights == hash {
+			return fmt.Errorf("%w: they equal those of %s", ErrSameWeights, o.name)
 		}
 	}
 	return nil
