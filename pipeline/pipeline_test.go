@@ -535,3 +535,18 @@ func TestBytesBound(t *testing.T) {
 		t.Fatalf("%d items, want %d bytes: %+v", i, sum, rows)
 	}
 }
+
+// A stage may not claim to be stopped or cancelled when nobody did that.
+func TestUnfoundedStopIsAFailure(t *testing.T) {
+	for _, claim := range []error{ErrStopped, context.Canceled, context.DeadlineExceeded} {
+		p := New()
+		a := Source(p, "src", items(1), StageFunc[struct{}, int](func(context.Context, In[struct{}], Out[int]) error {
+			return claim
+		}))
+		var got []int
+		Sink(p, "sink", a, collect(&got, 0))
+		if err := p.Run(t.Context()); err == nil || err.Error() != "stage src: "+claim.Error() {
+			t.Errorf("claim %v: err = %v", claim, err)
+		}
+	}
+}
