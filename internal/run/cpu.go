@@ -22,3 +22,6 @@ func CPUName() string {
 	}
 	return runtime.GOARCH
 }
+
+// numThreads is the number of threads the process may use at once.
+func numThreads() int { return runtime.GOMAXPROCS(0) }

@@ -26,7 +26,8 @@ type Setup struct {
 	Config    *config.Config
 	Resolved  *config.Resolved // nil when the configuration did not come from a file
 	Train     *store.Store
-	Val       *store.Store // nil when there is none
+	Val       *store.Store  // nil when there is none
+	Corpus    repack.Corpus // the training documents the configuration chose
 	Stream    *repack.Stream
 	Set       *ValSet // nil when there is no validation store
 	Tokenizer *tokenize.Tokenizer
@@ -73,6 +74,7 @@ func (s *Setup) open() error {
 	if err != nil {
 		return usage(err)
 	}
+	s.Corpus = corpus
 	fp := corpus.Fingerprint()
 	s.DataHash = hex.EncodeToString(fp[:])
 	s.TokHash = s.Train.Manifest().TokenizerHash

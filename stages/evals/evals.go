@@ -80,18 +80,24 @@ func (s *Stage) Evaluate(ctx context.Context, snap *train.Snapshot) (Result, err
 	var visit func(row int64, targets []int32, loss []float32)
 	if s.c.Docs != nil {
 		res.Docs = make([]DocLoss, s.c.NumDocs)
-		visit = func(row int64, targets []int32, loss []float32) {
-			s.c.Docs(row, func(doc, from, to int) {
-				for i := from; i < to; i++ {
-					if targets[i] >= 0 {
-						res.Docs[doc].Sum += float64(loss[i])
-						res.Docs[doc].Tokens++
-					}
-				}
-			})
-		}
+		visit = ByDocument(res.Docs, s.c.Docs)
 	}
 	r, err := s.c.Evaluator.Run(ctx, s.c.Set, visit)
 	res.Result, res.Busy = r, time.Since(t0)
 	return res, err
+}
+
+// ByDocument returns a visitor for eval.Evaluator.Run that adds the loss of
+// every scored target to its document's entry in docs.
+func ByDocument(docs []DocLoss, at func(row int64, at func(doc, from, to int))) func(row int64, targets []int32, loss []float32) {
+	return func(row int64, targets []int32, loss []float32) {
+		at(row, func(doc, from, to int) {
+			for i := from; i < to; i++ {
+				if targets[i] >= 0 {
+					docs[doc].Sum += float64(loss[i])
+					docs[doc].Tokens++
+				}
+			}
+		})
+	}
 }

@@ -1,0 +1,178 @@
+package bench
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	"refrain/gpu"
+	"refrain/gpu/host"
+	"refrain/internal/num"
+	"refrain/model"
+	"refrain/pipeline"
+	"refrain/stages/batch"
+	"refrain/stages/item"
+	"refrain/stages/repack"
+	"refrain/stages/upload"
+	"refrain/train"
+)
+
+// StepConfig is a training step fed by the real chain: repack, batch, upload.
+type StepConfig struct {
+	Model   model.Config
+	Name    string // of the model, for the line
+	T, B    int
+	Shards  int
+	Devices int
+	Threads int // of all devices; 0: all
+	Warm    int // steps before measuring
+	Steps   int // steps measured
+}
+
+// StepResult is a measured run of steps.
+type StepResult struct {
+	Line
+	Best    time.Duration
+	Wait    float64 // share of the time in which the device had nothing to do
+	Kernels []host.KernelTime
+}
+
+// corpus is random tokens in documents of log-normal-like lengths: the step
+// does not look at what they say.
+type corpus struct {
+	lengths []uint32
+	total   int64
+	s       num.Stream
+	vocab   uint64
+}
+
+// NewCorpus returns n tokens or a few more of synthetic documents with ids below vocab.
+func NewCorpus(n int64, vocab int, mean int, seed uint64) repack.Corpus {
+	c := &corpus{s: num.NewStream("bench corpus", seed), vocab: uint64(vocab)}
+	for i := uint64(0); c.total < n; i++ {
+		l := uint32(1 + c.s.Uintn(i, uint64(2*mean)))
+		c.lengths = append(c.lengths, l)
+		c.total += int64(l)
+	}
+	return c
+}
+
+func (c *corpus) NumDocs() int          { return len(c.lengths) }
+func (c *corpus) NumTokens() int64      { return c.total }
+func (c *corpus) Lengths() []uint32     { return c.lengths }
+func (c *corpus) Fingerprint() [32]byte { return [32]byte{1} }
+func (c *corpus) Copy(doc, from, to int, dst []int32) {
+	for i := from; i < to; i++ {
+		dst[i-from] = int32(c.s.Uintn(uint64(doc)<<24+uint64(i)+1<<50, c.vocab))
+	}
+}
+
+// Step measures cfg. profile keeps the time of every kernel.
+func Step(ctx context.Context, cfg StepConfig, profile bool) (res *StepResult, err error) {
+	drv := host.New(host.Config{Devices: cfg.Devices, Threads: cfg.Threads, Profile: profile})
+	var devs []gpu.Device
+	closers := []func() error{}
+	defer func() {
+		for _, c := range slices.Backward(closers) {
+			err = errors.Join(err, c())
+		}
+	}()
+	for i := range cfg.Devices {
+		d, err := drv.Open(i)
+		if err != nil {
+			return nil, err
+		}
+		devs, closers = append(devs, d), append(closers, d.Close)
+	}
+	total := int64(cfg.Warm + cfg.Steps)
+	o := train.Options{
+		Model: cfg.Model, Seed: 1, Steps: total, Batch: cfg.B, T: cfg.T, Shards: cfg.Shards, Devices: cfg.Devices, Micro: 1, Slots: 3,
+		DocMask: false, Optim: train.Optim{LR: 1e-3, Beta1: 0.9, Beta2: 0.95, Eps: 1e-8, Clip: 1, Warmup: 1},
+	}
+	for r := range o.Optim.LRMul {
+		o.Optim.LRMul[r], o.Optim.Decay[r] = 1, 0.1
+	}
+	tr, err := train.New(ctx, o, devs)
+	if err != nil {
+		return nil, err
+	}
+	closers = append(closers, tr.Close)
+	stream, err := repack.NewStream(NewCorpus(int64(cfg.T*cfg.B*4), cfg.Model.Vocab, 400, 1), repack.Config{Mode: repack.Repack, T: cfg.T})
+	if err != nil {
+		return nil, err
+	}
+	b, err := batch.New(devs[0], batch.Config{N: cfg.B, T: cfg.T, Ring: 4})
+	if err != nil {
+		return nil, err
+	}
+	closers = append(closers, b.Close)
+	up, err := upload.New(ctx, upload.Config{Devices: devs, N: cfg.B, T: cfg.T, Slots: o.Slots, Slot: tr.Slot})
+	if err != nil {
+		return nil, err
+	}
+	p := pipeline.New()
+	rows := pipeline.Source(p, "repack", pipeline.LinkConfig{Items: 4}, repack.Source(stream, cfg.B, 0, total))
+	batches := pipeline.Then(p, "batch", rows, pipeline.LinkConfig{Items: 2, Release: pipeline.ReleaseOf((*item.Batch).Drop)}, b)
+	ready := pipeline.Then(p, "upload", batches, pipeline.LinkConfig{Items: 1, Release: pipeline.ReleaseOf((*item.DeviceBatch).Drop)}, up)
+	var times []time.Duration
+	var idle time.Duration
+	pipeline.Sink(p, "step", ready, pipeline.StageFunc[*item.DeviceBatch, struct{}](
+		func(ctx context.Context, in pipeline.In[*item.DeviceBatch], _ pipeline.Out[struct{}]) error {
+			var last time.Time
+			done := func(step int64) {
+				now := time.Now()
+				if step > int64(cfg.Warm) {
+					times = append(times, now.Sub(last))
+				} else if step == int64(cfg.Warm) {
+					idle = tr.Idle()
+				}
+				last = now
+			}
+			for b, err := range pipeline.Each(ctx, in) {
+				if err != nil {
+					return err
+				}
+				r, ok, err := tr.Step(ctx, b)
+				if err != nil {
+					return err
+				}
+				if ok {
+					done(r.Step)
+				}
+			}
+			r, ok, err := tr.Flush(ctx)
+			if ok {
+				done(r.Step)
+			}
+			return err
+		}))
+	if err := p.Run(ctx); err != nil {
+		return nil, err
+	}
+	var sum time.Duration
+	for _, t := range times {
+		sum += t
+	}
+	res = &StepResult{Best: slices.Min(times), Wait: float64(tr.Idle()-idle) / float64(sum)}
+	tokens := float64(cfg.B * cfg.T)
+	med := median(times)
+	threads := 0
+	for _, d := range devs {
+		threads += d.Info().Threads
+	}
+	res.Line = Line{
+		Name: fmt.Sprintf("Step/preset=%s", cfg.Name), Threads: threads, N: len(times), PerOp: med,
+		Metrics: []Metric{
+			{tokens / med.Seconds(), "tok/s"}, {100 * res.Wait, "wait%"}, {tokens / res.Best.Seconds(), "best-tok/s"},
+			{tr.Cost().FLOPs * float64(cfg.Devices) / med.Seconds() / 1e9, "GFLOP/s"},
+		},
+	}
+	if profile {
+		for _, d := range devs {
+			res.Kernels = append(res.Kernels, d.(*host.Device).KernelTimes()...)
+		}
+	}
+	return res, nil
+}

@@ -1,0 +1,160 @@
+package main
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"refrain/gpu/host"
+	"refrain/internal/run"
+	"refrain/train/eval"
+)
+
+// evalReport is what eval prints with --json and leaves in the run folder.
+type evalReport struct {
+	Path     string  `json:"path"`
+	Step     int64   `json:"step"`
+	Store    string  `json:"store"`
+	DataHash string  `json:"data_hash"`
+	Loss     float64 `json:"loss"` // mean over tokens, nats
+	StdErr   float64 `json:"stderr_over_documents"`
+	Tokens   int64   `json:"tokens"`
+	Rows     int64   `json:"rows"`
+	Docs     int     `json:"documents"`
+	Seq      int     `json:"seq"`
+	DocMask  bool    `json:"doc_mask"`
+}
+
+func (a *app) evalCommand() *cobra.Command {
+	var asJSON bool
+	var rows int64
+	c := &cobra.Command{
+		Use:   "eval RUN [key=value...]",
+		Short: "Measure the validation loss of a run's newest checkpoint",
+		Long: `Eval computes the mean loss in nats over all tokens of the validation store,
+with the standard error over documents. The value does not depend on the batch.
+The result is printed and kept in RUN/eval/.`,
+		Example: `  refrain eval runs/first
+  refrain eval runs/first --json
+  refrain eval runs/first data.val=other/val`,
+		Args: args(cobra.MinimumNArgs(1)),
+		RunE: func(c *cobra.Command, list []string) error {
+			s, err := run.OpenRun(list[0], append([]string{fmt.Sprintf("eval.rows=%d", rows)}, list[1:]...))
+			if err != nil {
+				return err
+			}
+			defer s.Close()
+			if s.Set == nil {
+				return &run.Error{Code: run.ExitData, Err: fmt.Errorf("there is no validation store at %s; name one with data.val=STORE", s.Config.Data.Val)}
+			}
+			m, err := run.LoadModel(c.Context(), list[0])
+			if err != nil {
+				return err
+			}
+			rep, err := run.Evaluate(c.Context(), s, m)
+			if err != nil {
+				return err
+			}
+			out := evalReport{
+				Path: m.Path, Step: m.Step, Store: s.Config.Data.Val, DataHash: rep.DataHash, Loss: rep.Loss, StdErr: rep.StdErr,
+				Tokens: rep.Tokens, Rows: rep.Rows, Docs: rep.Docs, Seq: s.Options.T, DocMask: s.Options.DocMask,
+			}
+			b, err := json.MarshalIndent(out, "", "  ")
+			if err != nil {
+				return err
+			}
+			dir := filepath.Join(list[0], run.EvalDir)
+			if err := os.MkdirAll(dir, 0o755); err != nil {
+				return &run.Error{Code: run.ExitDisk, Err: err}
+			}
+			if err := os.WriteFile(filepath.Join(dir, fmt.Sprintf("step-%09d.json", m.Step)), append(b, '\n'), 0o644); err != nil {
+				return &run.Error{Code: run.ExitDisk, Err: err}
+			}
+			if asJSON {
+				a.printf("%s\n", b)
+				return nil
+			}
+			a.printf("val loss %.4f +- %.4f nats over %d tokens in %d documents\n  %s (step %d) on %s\n", out.Loss, out.StdErr, out.Tokens, out.Docs, out.Path, out.Step, out.Store)
+			return nil
+		},
+	}
+	c.Flags().BoolVar(&asJSON, "json", false, "print one JSON object")
+	c.Flags().Int64Var(&rows, "rows", 0, "evaluate this many rows only; 0 means all")
+	return c
+}
+
+func (a *app) sampleCommand() *cobra.Command {
+	var prompt string
+	var n, topK int
+	var seed uint64
+	var temp float64
+	c := &cobra.Command{
+		Use:   "sample RUN",
+		Short: "Generate text from a run's newest checkpoint",
+		Example: `  refrain sample runs/first --prompt "func main() {" --tokens 100 --seed 1
+  refrain sample runs/first --prompt "" --temperature 0`,
+		Args: args(cobra.ExactArgs(1)),
+		RunE: func(c *cobra.Command, list []string) error {
+			m, err := run.LoadModel(c.Context(), list[0])
+			if err != nil {
+				return err
+			}
+			if m.Tokenizer == nil {
+				return &run.Error{Code: run.ExitUsage, Err: fmt.Errorf("%s has no tokenizer.json, so there is no text to sample", m.Path)}
+			}
+			ids := m.Tokenizer.NewEncoder(1<<20).Append(nil, []byte(prompt))
+			var stop []uint32
+			if eos, ok := m.Tokenizer.EOS(); ok {
+				stop = append(stop, eos)
+				ids = append([]uint32{eos}, ids...) // a document begins after a boundary
+			}
+			d, err := host.New(host.Config{}).Open(0)
+			if err != nil {
+				return err
+			}
+			defer d.Close()
+			maxT := min(m.Config.MaxT, len(ids)+n)
+			if len(ids) >= m.Config.MaxT {
+				return &run.Error{Code: run.ExitUsage, Err: fmt.Errorf("the prompt has %d tokens; the model covers %d positions", len(ids), m.Config.MaxT)}
+			}
+			s, err := eval.NewSampler(c.Context(), d, m.Config, maxT, m.Weights)
+			if err != nil {
+				return err
+			}
+			defer s.Close()
+			return a.generate(c, s, m, prompt, ids, min(n, maxT-len(ids)), eval.SampleConfig{Seed: seed, Temperature: temp, TopK: topK, Stop: stop})
+		},
+	}
+	c.Flags().StringVar(&prompt, "prompt", "", "text to continue; empty starts a new document")
+	c.Flags().IntVar(&n, "tokens", 100, "most tokens to generate")
+	c.Flags().Uint64Var(&seed, "seed", 0, "seed of the draw")
+	c.Flags().Float64Var(&temp, "temperature", 0.8, "0 takes the most likely token")
+	c.Flags().IntVar(&topK, "top-k", 0, "keep this many of the most likely tokens; 0 keeps all")
+	return c
+}
+
+// generate streams the text as it is made.
+func (a *app) generate(c *cobra.Command, s *eval.Sampler, m *run.Model, prompt string, ids []uint32, n int, cfg eval.SampleConfig) error {
+	dec := m.Tokenizer.NewDecoder()
+	if _, err := io.Copy(a.out, strings.NewReader(prompt)); err != nil {
+		return err
+	}
+	var buf []byte
+	err := s.Generate(c.Context(), ids, n, cfg, func(id uint32) error {
+		var err error
+		buf, err = dec.Append(buf[:0], id)
+		if err != nil {
+			return err
+		}
+		_, err = a.out.Write(buf)
+		return err
+	})
+	_, werr := a.out.Write(append(dec.Flush(nil), '\n'))
+	return errors.Join(err, werr)
+}

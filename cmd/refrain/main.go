@@ -1,0 +1,39 @@
+// Command refrain pretrains language models when unique data is finite:
+// prepare a token store, train, stop and resume to the bit, evaluate, sample.
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+
+	"refrain/internal/run"
+	"refrain/stages/shards"
+)
+
+func main() {
+	// A Parquet file is read by a child process of this binary, behind limits.
+	if code, ok := shards.Child(os.Args, os.Stdin, os.Stdout); ok {
+		os.Exit(code)
+	}
+	os.Exit(execute(os.Args[1:], os.Stdin, os.Stdout, os.Stderr))
+}
+
+// execute runs one command line and returns the exit code of its class.
+func execute(args []string, stdin io.Reader, stdout, stderr io.Writer) int {
+	ctx, sig, cancel := withSignals(context.Background(), stderr)
+	defer cancel()
+	a := &app{stdin: stdin, out: stdout, err: stderr, signals: sig}
+	root := a.root()
+	root.SetArgs(args)
+	err := root.ExecuteContext(ctx)
+	if err != nil && !errors.Is(err, errReported) {
+		fmt.Fprintln(stderr, "refrain: "+err.Error())
+	}
+	if errors.Is(err, errUsage) {
+		return run.ExitUsage
+	}
+	return run.ExitCode(err)
+}

@@ -1,0 +1,118 @@
+package main
+
+import (
+	"encoding/json"
+	"fmt"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"refrain/internal/run"
+	"refrain/internal/run/config"
+)
+
+func (a *app) planCommand() *cobra.Command {
+	var asJSON bool
+	c := &cobra.Command{
+		Use:   "plan CONFIG [key=value...]",
+		Short: "Print what a run needs and does, without starting it",
+		Example: `  refrain plan run.yaml data.store=store
+  refrain plan run.yaml train.epochs=32 --json`,
+		Args: args(cobra.MinimumNArgs(1)),
+		RunE: func(c *cobra.Command, list []string) error {
+			r, err := config.Load(list[0], list[1:])
+			if err != nil {
+				return err
+			}
+			s, err := run.NewSetup(&r.Config, r)
+			if err != nil {
+				return err
+			}
+			defer s.Close()
+			p, err := run.NewPlan(s)
+			if err != nil {
+				return err
+			}
+			if asJSON {
+				b, err := json.MarshalIndent(p, "", "  ")
+				if err != nil {
+					return err
+				}
+				a.printf("%s\n", b)
+				return nil
+			}
+			for _, line := range run.Header(s, run.DefaultOut(list[0]), p.PeakFLOPs) {
+				a.printf("%s\n", line)
+			}
+			a.printf("compute %s FLOP a token, %s FLOP in all\n", short(p.TokenFLOPs), short(p.TotalFLOPs))
+			a.printf("memory  %s a device:", bytesText(p.MemoryBytes))
+			for _, u := range p.Memory {
+				a.printf("  %s %s", u.Label, bytesText(u.Bytes))
+			}
+			a.printf("\ntime    about %s at %.0f %% of the peak measured now (%s tok/s)\n", round(time.Duration(p.Seconds*1e9)), 100*p.Share, short(float64(p.Tokens)/p.Seconds))
+			return nil
+		},
+	}
+	c.Flags().BoolVar(&asJSON, "json", false, "print one JSON object")
+	return c
+}
+
+// bytesText prints a size in binary units.
+func bytesText(n int64) string {
+	x, unit := float64(n), "B"
+	for _, u := range []string{"KiB", "MiB", "GiB", "TiB"} {
+		if x < 1024 {
+			break
+		}
+		x, unit = x/1024, u
+	}
+	return fmt.Sprintf("%.4g %s", x, unit)
+}
+
+func (a *app) configCommand() *cobra.Command {
+	c := &cobra.Command{
+		Use:   "config",
+		Short: "Print configurations: a new one, a resolved one, the schema",
+	}
+	var preset string
+	initC := &cobra.Command{
+		Use:     "init",
+		Short:   "Print a commented configuration that trains once data.store is set",
+		Example: `  refrain config init --preset micro-1M > run.yaml`,
+		Args:    args(cobra.NoArgs),
+		RunE: func(*cobra.Command, []string) error {
+			b, err := config.Init(preset)
+			if err != nil {
+				return &run.Error{Code: run.ExitUsage, Err: err}
+			}
+			_, err = a.out.Write(b)
+			return err
+		},
+	}
+	initC.Flags().StringVar(&preset, "preset", "micro-1M", "model shape; an unknown one lists them")
+	show := &cobra.Command{
+		Use:     "show CONFIG [key=value...]",
+		Short:   "Print the resolved configuration with the origin of every value",
+		Example: `  refrain config show run.yaml optim.lr=1e-3`,
+		Args:    args(cobra.MinimumNArgs(1)),
+		RunE: func(_ *cobra.Command, list []string) error {
+			r, err := config.Load(list[0], list[1:])
+			if err != nil {
+				return err
+			}
+			_, err = a.out.Write(r.YAML())
+			return err
+		},
+	}
+	schema := &cobra.Command{
+		Use:   "schema",
+		Short: "Print the JSON schema of a configuration, for editors",
+		Args:  args(cobra.NoArgs),
+		RunE: func(*cobra.Command, []string) error {
+			_, err := a.out.Write(config.Schema())
+			return err
+		},
+	}
+	c.AddCommand(initC, show, schema)
+	return c
+}

@@ -1,0 +1,178 @@
+package main
+
+import (
+	"fmt"
+	"io"
+	"math"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"refrain/internal/run"
+	"refrain/internal/run/config"
+	"refrain/stages/evals"
+	"refrain/stages/saves"
+)
+
+func (a *app) trainCommand() *cobra.Command {
+	var out, resume string
+	var limit int64
+	c := &cobra.Command{
+		Use:   "train CONFIG [key=value...]",
+		Short: "Train a model; stop with Ctrl-C and continue with --resume auto",
+		Long: `Train runs a configuration to its end and leaves a run folder: resolved
+configuration, metrics.jsonl, checkpoints (each a Hugging Face folder), exit.json.
+
+The first SIGINT or SIGTERM finishes the step, saves and exits with code 75; a
+second one ends at once. --resume auto continues from the newest good checkpoint,
+on any number of devices and threads, with the bits of a run that never stopped.`,
+		Example: `  refrain train run.yaml data.store=store
+  refrain train run.yaml epochs=16 optim.weight_decay=3.2 --out runs/heavy
+  refrain train run.yaml --out runs/heavy --resume auto`,
+		Args: args(cobra.MinimumNArgs(1)),
+		RunE: func(c *cobra.Command, list []string) error {
+			mode := run.ResumeMode(resume)
+			switch mode {
+			case run.ResumeAuto, run.ResumeMust, run.ResumeNever:
+			default:
+				return fmt.Errorf("%w: --resume %q; use auto, must or never", errUsage, resume)
+			}
+			r, err := config.Load(list[0], list[1:])
+			if err != nil {
+				return err
+			}
+			if out == "" {
+				out = run.DefaultOut(list[0])
+			}
+			stop := a.signals.Graceful()
+			if err := a.ingest(c.Context(), &r.Config); err != nil {
+				return err
+			}
+			s, err := run.NewSetup(&r.Config, r)
+			if err != nil {
+				return err
+			}
+			defer s.Close()
+			w := newWatch(a, s, out)
+			res, err := run.Train(c.Context(), run.Job{
+				Setup: s, Out: out, Resume: mode, Args: append([]string{"refrain", "train"}, list...),
+				Stop: stop, Limit: limit, Watch: w, OnStart: w.start,
+			})
+			w.end(res, err)
+			return err
+		},
+	}
+	c.Flags().StringVar(&out, "out", "", "run folder (default runs/NAME of the configuration file)")
+	c.Flags().StringVar(&resume, "resume", "never", "what to do with a run that is there: auto, must or never")
+	c.Flags().Int64Var(&limit, "stop-after", 0, "stop, resumable, after this many steps in total")
+	return c
+}
+
+// watch prints a run to the terminal.
+type watch struct {
+	a       *app
+	w       io.Writer
+	s       *run.Setup
+	out     string
+	peak    float64 // measured, all threads, FLOP/s
+	lastVal float64
+	width   int
+}
+
+func newWatch(a *app, s *run.Setup, out string) *watch {
+	return &watch{a: a, w: a.out, s: s, out: out, lastVal: math.NaN(), width: len(fmt.Sprint(s.Options.Steps))}
+}
+
+// start prints the header: what was resolved, and what will happen.
+func (w *watch) start(r *run.Running) {
+	w.peak = run.MeasurePeak(r.Devices[0].Info().Threads) * float64(len(r.Devices))
+	if w.a.quiet {
+		return
+	}
+	for _, line := range run.Header(w.s, w.out, w.peak) {
+		fmt.Fprintln(w.w, line)
+	}
+}
+
+func (w *watch) Step(i run.StepInfo) {
+	if !i.Logged || w.a.quiet {
+		return
+	}
+	share := 0.0
+	if w.peak > 0 {
+		share = 100 * i.FLOPs / w.peak
+	}
+	fmt.Fprintf(w.w, "step %*d/%d  ep %.2f  loss %.4f  lr %.2e  |g| %.3f  %s tok/s  peak %.1f %%  wait %.2f %%  eta %s\n",
+		w.width, i.Step, i.Steps, i.Epoch, i.Loss, i.LR, i.Norm, short(i.TokensSec), share, 100*i.Wait, round(i.ETA))
+}
+
+func (w *watch) Eval(r evals.Result) {
+	if w.a.quiet {
+		return
+	}
+	change := ""
+	if !math.IsNaN(w.lastVal) {
+		change = fmt.Sprintf(" (%+.4f)", r.Loss-w.lastVal)
+	}
+	w.lastVal = r.Loss
+	fmt.Fprintf(w.w, "eval %*d/%d  val loss %.4f%s  %d tokens  took %s of the shared cores\n", w.width, r.Step, w.s.Options.Steps, r.Loss, change, r.Tokens, round(r.Busy))
+}
+
+func (w *watch) Save(r saves.Result) {
+	switch {
+	case r.Err != nil && r.Path == "":
+		fmt.Fprintf(w.a.err, "save %*d  FAILED, training goes on: %v\n", w.width, r.Step, r.Err)
+	case r.Err != nil:
+		fmt.Fprintf(w.a.err, "save %*d  %v\n", w.width, r.Step, r.Err)
+	case !w.a.quiet:
+		fmt.Fprintf(w.w, "save %*d/%d  %s  %s\n", w.width, r.Step, w.s.Options.Steps, r.Path, round(r.Busy))
+	}
+}
+
+func (w *watch) Note(text string) {
+	for line := range strings.Lines(text) {
+		fmt.Fprintln(w.a.err, "note "+strings.TrimSuffix(line, "\n"))
+	}
+}
+
+// end prints the result, where it is, and what to type next.
+func (w *watch) end(r *run.Result, err error) {
+	if r == nil || w.a.quiet {
+		return
+	}
+	if r.Wall > 0 {
+		fmt.Fprintf(w.w, "ran %s; the device waited %.3f %% of it; chain %s\n", round(r.Wall), 100*float64(r.Idle)/float64(r.Wall), r.Chain)
+	}
+	switch {
+	case err == nil && r.Val != nil:
+		fmt.Fprintf(w.w, "done: step %d, train loss %.4f, val loss %.4f\n  %s\n  next: refrain eval %s    refrain sample %s --prompt TEXT\n", r.Step, r.Loss, r.Val.Loss, r.Path, w.out, w.out)
+	case err == nil:
+		fmt.Fprintf(w.w, "done: step %d, train loss %.4f\n  %s\n  next: refrain sample %s --prompt TEXT\n", r.Step, r.Loss, r.Path, w.out)
+	case run.ExitCode(err) == run.ExitResumable:
+		fmt.Fprintf(w.w, "stopped after step %d of %d\n  %s\n  next: the same command with --resume auto\n", r.Step, r.Steps, r.Path)
+	}
+}
+
+// short prints a number with three significant digits and a unit.
+func short(x float64) string {
+	for _, u := range []struct {
+		f float64
+		s string
+	}{{1e12, "T"}, {1e9, "G"}, {1e6, "M"}, {1e3, "k"}} {
+		if x >= u.f {
+			return fmt.Sprintf("%.3g%s", x/u.f, u.s)
+		}
+	}
+	return fmt.Sprintf("%.3g", x)
+}
+
+func round(d time.Duration) string {
+	switch {
+	case d < time.Second:
+		return d.Round(time.Millisecond).String()
+	case d < time.Minute:
+		return d.Round(100 * time.Millisecond).String()
+	}
+	return d.Round(time.Second).String()
+}

@@ -1,0 +1,75 @@
+package run
+
+import (
+	"context"
+	"encoding/hex"
+	"errors"
+	"math"
+
+	"refrain/gpu/host"
+	"refrain/stages/evals"
+	"refrain/train/eval"
+)
+
+// Evaluation is the validation loss of a model.
+type Evaluation struct {
+	eval.Result
+	StdErr   float64 // of the mean, over documents
+	Docs     int     // documents with scored targets
+	DataHash string
+}
+
+// Evaluate measures m on the validation set of s.
+func Evaluate(ctx context.Context, s *Setup, m *Model) (rep *Evaluation, err error) {
+	d, err := host.New(host.Config{Threads: s.Config.Train.Threads * s.Config.Train.Devices}).Open(0)
+	if err != nil {
+		return nil, &Error{ExitDevice, err}
+	}
+	defer func() { err = errors.Join(err, d.Close()) }()
+	ev, err := eval.New(ctx, d, eval.Config{
+		Model: m.Config, B: s.Config.Eval.Batch, T: s.Options.T, DocMask: s.Options.DocMask, ResetPositions: s.Options.ResetPositions,
+	})
+	if err != nil {
+		return nil, err
+	}
+	defer func() { err = errors.Join(err, ev.Close()) }()
+	if err := ev.Load(ctx, m.Weights); err != nil {
+		return nil, err
+	}
+	docs := make([]evals.DocLoss, s.Set.NumDocs())
+	res, err := ev.Run(ctx, s.Set, evals.ByDocument(docs, s.Set.Docs))
+	if err != nil {
+		return nil, err
+	}
+	fp := s.Val.Fingerprint()
+	rep = &Evaluation{Result: res, DataHash: hex.EncodeToString(fp[:])}
+	rep.StdErr, rep.Docs = StdErr(docs)
+	return rep, nil
+}
+
+// StdErr is the standard error of a token mean when documents, not tokens, are
+// the independent draws: the ratio estimator's, with n the documents that
+// have scored targets.
+//
+//	se = sqrt( n/(n-1) * sum_d (S_d - mean*T_d)^2 ) / sum_d T_d
+func StdErr(docs []evals.DocLoss) (se float64, n int) {
+	var sum float64
+	var tokens int64
+	for _, d := range docs {
+		if d.Tokens > 0 {
+			n++
+			sum += d.Sum
+			tokens += d.Tokens
+		}
+	}
+	if n < 2 {
+		return math.NaN(), n
+	}
+	mean := sum / float64(tokens)
+	var ss float64
+	for _, d := range docs {
+		r := d.Sum - mean*float64(d.Tokens)
+		ss += r * r
+	}
+	return math.Sqrt(ss*float64(n)/float64(n-1)) / float64(tokens), n
+}

@@ -1,0 +1,75 @@
+package run
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+
+	"refrain/internal/fsx"
+	"refrain/internal/run/config"
+	"refrain/model"
+	"refrain/tokenize"
+	"refrain/train/ckpt"
+)
+
+// Model is a trained model read from a checkpoint or any Hugging Face folder
+// that a checkpoint is.
+type Model struct {
+	Config    model.Config
+	HF        model.HF
+	Weights   []float32
+	Tokenizer *tokenize.Tokenizer // nil when the folder has none
+	Path      string
+	Step      int64
+	Report    *ckpt.Report // nil when one folder was named
+}
+
+// LoadModel reads the newest good checkpoint of the run folder path, or the
+// checkpoint that path is.
+func LoadModel(ctx context.Context, path string) (*Model, error) {
+	fs := fsx.OS{}
+	var l *ckpt.Loaded
+	var report *ckpt.Report
+	var err error
+	if _, statErr := os.Stat(filepath.Join(path, ckpt.ManifestFile)); statErr == nil {
+		l, err = ckpt.Load(ctx, fs, path, ckpt.LoadOptions{})
+	} else if _, statErr := os.Stat(filepath.Join(path, RunFile)); statErr == nil {
+		l, report, err = ckpt.LoadLatest(ctx, fs, filepath.Join(path, CkptDir), ckpt.LoadOptions{})
+		if errors.Is(err, ckpt.ErrNone) {
+			err = &Error{ExitNoCkpt, err}
+		}
+	} else {
+		return nil, usage(fmt.Errorf("%s is neither a run folder (no %s) nor a checkpoint (no %s)", path, RunFile, ckpt.ManifestFile))
+	}
+	if err != nil {
+		return nil, err
+	}
+	m := &Model{Path: l.Path, Step: l.Manifest.Step, Report: report}
+	if m.Config, m.HF, err = model.ParseHFConfig(l.ModelConfig); err != nil {
+		return nil, fmt.Errorf("%s: %w", l.Path, err)
+	}
+	lay := m.Config.Layout()
+	m.Weights = make([]float32, lay.Total)
+	if err := ckpt.Gather(infos(lay, ""), floatBytes(m.Weights), l.Model); err != nil {
+		return nil, fmt.Errorf("%s: %w", l.Path, err)
+	}
+	if l.Tokenizer != nil {
+		if m.Tokenizer, err = tokenize.Load(bytes.NewReader(l.Tokenizer)); err != nil {
+			return nil, fmt.Errorf("%s: tokenizer.json: %w", l.Path, err)
+		}
+	}
+	return m, nil
+}
+
+// OpenRun reads the resolved configuration of a run folder and joins it with
+// its data again.
+func OpenRun(path string, overrides []string) (*Setup, error) {
+	r, err := config.Load(filepath.Join(path, ConfigFile), overrides)
+	if err != nil {
+		return nil, err
+	}
+	return NewSetup(&r.Config, r)
+}
