@@ -16,7 +16,7 @@ type pieceCounter struct {
 	slots []countSlot
 	used  int
 	keys  []byte
-	long  int64 // pieces that were cut because of their length
+	long  int64 // pieces that were longer than the limit
 }
 
 type countSlot struct {
@@ -108,26 +108,40 @@ func (c *pieceCounter) each(f func(piece []byte, count int64)) {
 	}
 }
 
-// addText counts the pieces of one document. Pieces longer than limit are cut, at
-// the start of a character where there is one.
-func (c *pieceCounter) addText(fam *family, text []byte, limit int) {
-	for i := 0; i < len(text); {
-		j := fam.next(text, i)
-		for j-i > limit {
-			k := i + limit
-			for k > i+limit-utf8.UTFMax && k > i+1 && !utf8.RuneStart(text[k]) {
-				k--
-			}
-			if !utf8.RuneStart(text[k]) {
-				k = i + limit
-			}
-			c.add(text[i:k], 1)
-			c.long++
-			i = k
+// addText counts the pieces of one document.
+func (c *pieceCounter) addText(s *splitter, text []byte, limit int) {
+	for len(text) > 0 {
+		n, ends := s.next(text)
+		start := 0
+		for _, end := range ends {
+			c.addPiece(text[start:end], limit)
+			start = int(end)
 		}
-		c.add(text[i:j], 1)
-		i = j
+		if ends == nil {
+			c.addPiece(text[:n], limit)
+		}
+		text = text[n:]
 	}
+}
+
+// addPiece counts a piece; one longer than limit is cut, between characters where it
+// has any.
+func (c *pieceCounter) addPiece(piece []byte, limit int) {
+	if len(piece) > limit {
+		c.long++
+	}
+	for len(piece) > limit {
+		k := limit
+		for k > limit-utf8.UTFMax && k > 1 && !utf8.RuneStart(piece[k]) {
+			k--
+		}
+		if !utf8.RuneStart(piece[k]) {
+			k = limit
+		}
+		c.add(piece[:k], 1)
+		piece = piece[k:]
+	}
+	c.add(piece, 1)
 }
 
 // docBatch carries documents to a counting worker, back to back.
@@ -151,10 +165,11 @@ func countPieces(ctx context.Context, fam *family, workers, limit int, docs iter
 	for k := range counters {
 		counters[k] = newPieceCounter()
 		group.Go(func() error {
+			split := newSplitter(fam, haveMasks())
 			for b := range full {
 				start := 0
 				for _, end := range b.ends {
-					counters[k].addText(fam, b.text[start:end], limit)
+					counters[k].addText(&split, b.text[start:end], limit)
 					start = end
 				}
 				free <- b // never blocks: there are no more batches than room
