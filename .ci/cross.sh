@@ -3,8 +3,11 @@
 source "$(dirname "$0")/lib.sh"
 need_go
 export CGO_ENABLED=0
+bad=()
 for target in linux/arm64 darwin/arm64 windows/amd64; do
 	say "$target"
-	GOOS=${target%/*} GOARCH=${target#*/} go build ./...
-	GOOS=${target%/*} GOARCH=${target#*/} go vet ./...
+	if ! GOOS=${target%/*} GOARCH=${target#*/} go build ./... || ! GOOS=${target%/*} GOARCH=${target#*/} go vet ./...; then
+		bad+=("$target")
+	fi
 done
+[ ${#bad[@]} -eq 0 ] || die "does not build for ${bad[*]}; what a system lacks belongs in a _linux.go file with a message elsewhere"
