@@ -247,6 +247,25 @@ func rootIdent(x ast.Expr) *ast.Ident {
 	}
 }
 
+// sleepyTests may sleep for real, each for the reason beside it.
+var sleepyTests = map[string]string{
+	"pipeline/pipelinetest/pipelinetest_test.go": "its stages run inside the bubble of the suite",
+}
+
+// checkSleep complains about tests that wait for the clock: inside a synctest
+// bubble a sleep is exact and free, elsewhere it is slow and, on a busy
+// machine, wrong.
+func checkSleep(f *file) []string {
+	if !f.test || importName(f, "testing/synctest") != "" || sleepyTests[f.rel] != "" {
+		return nil
+	}
+	var bad []string
+	calls(f, "time", []string{"Sleep"}, func(n ast.Node, _ string) {
+		bad = append(bad, fmt.Sprintf("%s: a test that sleeps; use testing/synctest, or give a reason in sleepyTests of internal/house", f.at(n)))
+	})
+	return bad
+}
+
 // eachFile runs a rule over the product files.
 func eachFile(t *testing.T, rule func(f *file) []string) {
 	t.Helper()
@@ -259,6 +278,14 @@ func TestGoroutines(t *testing.T)  { eachFile(t, checkGoroutines) }
 func TestClock(t *testing.T)       { eachFile(t, checkClock) }
 func TestEnvironment(t *testing.T) { eachFile(t, checkEnv) }
 func TestInit(t *testing.T)        { eachFile(t, checkInit) }
+
+func TestSleep(t *testing.T) {
+	var bad []string
+	for _, f := range load(t).files {
+		bad = append(bad, checkSleep(f)...)
+	}
+	report(t, bad)
+}
 
 func TestGlobals(t *testing.T) {
 	packages := map[string][]*file{}
@@ -286,6 +313,9 @@ func TestStateRules(t *testing.T) {
 	expect(t, checkEnv(in("train/a.go", "import \"os\"\nvar x = os.Getenv(\"X\")")), "os.Getenv")
 	expect(t, checkEnv(in("cmd/refrain/a.go", "import \"os\"\nvar x = os.Getenv(\"NO_COLOR\")")))
 	expect(t, checkInit(in("a/a.go", "func init() {}\nfunc (t T) init() {}")), "a/a.go:2: func init")
+
+	expect(t, checkSleep(in("a/a_test.go", "import \"time\"\nfunc f() { time.Sleep(1) }")), "a test that sleeps")
+	expect(t, checkSleep(in("a/a_test.go", "import (\"time\"; \"testing/synctest\")\nfunc f() { time.Sleep(1) }")))
 
 	one := in("a/one.go", `import "sync"
 var count, table = 0, map[string]int{}
