@@ -7,4 +7,4 @@ if ! grep -qs 'func TestKill' cmd/refrain/*_test.go; then
 	skip "cmd/refrain has no TestKill yet"
 	exit 0
 fi
-go test ./cmd/refrain -run '^TestKill$' -count=1 -timeout 20m -kills "${KILLS:-40}" -v | grep -v '^=== '
+go test ./cmd/refrain -run TestKill -count=1 -timeout 20m -v -kills="${KILLS:-40}" | grep -v '^=== '

@@ -250,6 +250,7 @@ func rootIdent(x ast.Expr) *ast.Ident {
 // sleepyTests may sleep for real, each for the reason beside it.
 var sleepyTests = map[string]string{
 	"pipeline/pipelinetest/pipelinetest_test.go": "its stages run inside the bubble of the suite",
+	"stages/shards/parquet_test.go":              "a child process that plays dead until it is killed",
 }
 
 // checkSleep complains about tests that wait for the clock: inside a synctest
