@@ -21,7 +21,7 @@ type Input struct {
 	Skip        Reason // why the file is not read; empty for one that is
 
 	// Options overrides the source's options for this input. Nil means none.
-	// SkipBudget and Duplicate of an override are not used: they concern the
+	// SkipBudget, Duplicate and Child of an override are not used: they concern the
 	// whole source.
 	Options *Options
 

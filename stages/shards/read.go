@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"os"
 )
 
 // input reads one input to its end.
@@ -19,6 +20,9 @@ func (r *run) input() error {
 		return err
 	}
 	defer f.Close()
+	if r.in.Kind == KindParquet && r.in.Compression == compNone {
+		return r.parquet(f)
+	}
 	plain, err := decompress(&ctxReader{r.ctx, f}, r.in.Compression)
 	if err != nil {
 		return r.brokenStream(place{}, err)
@@ -36,6 +40,8 @@ func (r *run) kind(k Kind, plain io.Reader) error {
 		return r.jsonl(plain)
 	case KindArrowFile, KindArrowStream:
 		return r.arrow(plain, k)
+	case KindParquet:
+		return r.spooled(plain)
 	}
 	return fmt.Errorf("shards: %s: no reader for kind %q", r.in.Path, k)
 }
@@ -116,6 +122,35 @@ func (r *run) pipe() error {
 		}
 	}
 	return r.kind(k, b)
+}
+
+// maxSpool is the largest Parquet file that may come out of a pipe or a
+// compressed file: its reader needs to seek, so it is written to disk first.
+const maxSpool = 16 << 30
+
+// spooled copies a stream that must be seekable into a temporary file, which is
+// removed before it returns.
+func (r *run) spooled(plain io.Reader) error {
+	f, err := os.CreateTemp("", "refrain-shard-*")
+	if err != nil {
+		return fmt.Errorf("shards: %s: a Parquet file that is compressed or piped needs room for a temporary copy: %w", r.in.Path, err)
+	}
+	defer os.Remove(f.Name())
+	defer f.Close()
+	n, err := io.Copy(f, io.LimitReader(plain, maxSpool+1))
+	var pe *os.PathError
+	switch {
+	case errors.As(err, &pe):
+		return fmt.Errorf("shards: %s: writing a temporary copy: %w; free some space or decompress the file by hand", r.in.Path, err)
+	case err != nil:
+		return r.brokenStream(place{byte: n, hasByte: true}, err)
+	case n > maxSpool:
+		return &Error{Path: r.in.Path, Reason: TooLong, Detail: fmt.Sprintf("over %d bytes once decompressed", int64(maxSpool)), Fix: "decompress it by hand"}
+	}
+	if _, err := f.Seek(0, io.SeekStart); err != nil {
+		return fmt.Errorf("shards: %w", err)
+	}
+	return r.parquet(f)
 }
 
 // ctxReader ends a long read soon after its context does.

@@ -101,12 +101,13 @@ type Count struct {
 // Report says what a source read and what it left out. Equal inputs and options
 // give equal reports.
 type Report struct {
-	Files      int64   // opened and read to the end
-	Records    int64   // documents met, used or not; Doc.ID counts these
-	Docs       int64   // documents sent
-	Bytes      int64   // text sent
-	BlankLines int64   // JSONL lines with nothing on them; not documents
-	Skipped    []Count // sorted by reason; also holds replaced ones, which were sent
+	Files      int64    // opened and read to the end
+	Records    int64    // documents met, used or not; Doc.ID counts these
+	Docs       int64    // documents sent
+	Bytes      int64    // text sent
+	BlankLines int64    // JSONL lines with nothing on them; not documents
+	Notes      []string // remarks that concern the whole reading, such as a limit this system lacks
+	Skipped    []Count  // sorted by reason; also holds replaced ones, which were sent
 }
 
 // Of returns the count of one reason.
@@ -155,6 +156,7 @@ func (r Report) clone() Report {
 		s[i].Places = append([]string(nil), c.Places...)
 	}
 	r.Skipped = s
+	r.Notes = append([]string(nil), r.Notes...)
 	return r
 }
 

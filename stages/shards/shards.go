@@ -92,6 +92,8 @@ type Options struct {
 	// path elements. A file is read if it matches some Include (or there is
 	// none) and no Exclude.
 	Include, Exclude []string
+
+	Child ChildLimits // of the process that decodes Parquet; zero means defaults
 }
 
 // withDefaults returns o with every default filled in. InvalidUTF8 stays empty
@@ -119,6 +121,7 @@ func (o Options) withDefaults() Options {
 	if o.MaxBatch == 0 {
 		o.MaxBatch = DefaultMaxBatch
 	}
+	o.Child = o.Child.withDefaults()
 	return o
 }
 
@@ -162,6 +165,9 @@ func (o Options) Validate() error {
 	case "", KindText, KindJSONL, KindParquet, KindArrowFile, KindArrowStream:
 	default:
 		bad = append(bad, fmt.Sprintf("data.kind: %q is not one of text, jsonl, parquet, arrow-file, arrow-stream", o.Kind))
+	}
+	if o.Child.Memory < 0 || o.Child.CPU < 0 || o.Child.Stall < 0 {
+		bad = append(bad, "data.child: a limit is negative")
 	}
 	for _, p := range append(append([]string(nil), o.Include...), o.Exclude...) {
 		if err := checkPattern(p); err != nil {

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"slices"
 	"strings"
 	"sync"
 	"unicode/utf8"
@@ -111,7 +112,7 @@ func (r *run) all() error {
 				return fmt.Errorf("%s: %w", r.in.Path, err)
 			}
 			r.o = r.in.Options.withDefaults()
-			r.o.Duplicate = r.s.o.Duplicate
+			r.o.Duplicate, r.o.Child = r.s.o.Duplicate, r.s.o.Child
 		}
 		if r.in.Skip != "" {
 			r.rep.count(r.in.Skip, r.in.Path)
@@ -173,6 +174,13 @@ func (p place) String() string {
 		parts = append(parts, fmt.Sprintf("byte %d", p.byte))
 	}
 	return strings.Join(parts, ", ")
+}
+
+// note adds a remark to the report, once.
+func (r *run) note(s string) {
+	if !slices.Contains(r.rep.Notes, s) {
+		r.rep.Notes = append(r.rep.Notes, s)
+	}
 }
 
 func (r *run) where(p place) string {
