@@ -113,9 +113,22 @@ func sameState(l *Loaded, s *Snapshot) error {
 
 func TestRoundTrip(t *testing.T) {
 	dir := t.TempDir()
-	for name, fsys := range map[string]fsx.FS{"os": fsx.OS{}, "mem": fsx.NewMem()} {
-		t.Run(name, func(t *testing.T) {
-			at := filepath.Join(dir, "run", "ckpt")
+	root, err := fsx.OpenRoot(t.TempDir())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer root.Close()
+	for _, tc := range []struct {
+		name string
+		fsys fsx.FS
+		at   string
+	}{
+		{"os", fsx.OS{}, filepath.Join(dir, "run", "ckpt")},
+		{"mem", fsx.NewMem(), filepath.Join("run", "ckpt")},
+		{"root", root, filepath.Join("run", "ckpt")},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			fsys, at := tc.fsys, tc.at
 			saved, err := Save(t.Context(), fsys, at, snap(7), SaveOptions{VerifyHash: true})
 			if err != nil {
 				t.Fatal(err)
