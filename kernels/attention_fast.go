@@ -109,6 +109,7 @@ type attnForward struct {
 	lse    []float32
 	g      *gemm.Serial
 	s      []float32
+	sums   [attnRows]float32
 	b, key int
 	body   func(start, q0, q1 int) // block, bound once
 }
@@ -124,11 +125,15 @@ func (w *attnForward) block(start, q0, q1 int) {
 			seen := row[:q0-start+i+1]
 			top := asm.Max(seen) * w.scale
 			sum := asm.ExpSum(seen, seen, w.scale, top)
-			asm.Scale(seen, 1/sum)
+			w.sums[i] = sum
 			clear(row[len(seen):])
 			lse[q0+i] = top + float32(math.Log(float64(sum)))
 		}
 		w.g.Gemm(false, false, rows, w.c, n, w.s, n, w.qkv.from(start, vh), ld, false, w.o.from(q0, q), w.o.stride)
+		// Dividing the C outputs is less work than dividing the n weights.
+		for i, sum := range w.sums[:rows] {
+			asm.Scale(w.o.at(q0+i, q), 1/sum)
+		}
 	}
 }
 

@@ -129,3 +129,6 @@ func shapeOf(t gpu.Tensor) (s []int) {
 	}
 	return s
 }
+
+// Initial returns the initial content of an F32 tensor.
+func (b *Builder) Initial(t gpu.Tensor) []float64 { return b.buf(t).wide }
