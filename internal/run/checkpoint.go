@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"path/filepath"
 	"unsafe"
 
 	"refrain/internal/fsx"
@@ -84,6 +85,10 @@ func (c *Checkpoints) Write(ctx context.Context, v *train.Save) (string, error) 
 		out.Optim = append(out.Optim, t...)
 	}
 	saved, err := ckpt.Save(ctx, c.fs, c.dir, out, ckpt.SaveOptions{})
+	if errors.Is(err, ckpt.ErrStepExists) {
+		// A stop right after a regular save: the step is on disk already.
+		return filepath.Join(c.dir, ckpt.NameOf(snap.Step)), nil
+	}
 	if err != nil {
 		return "", err
 	}

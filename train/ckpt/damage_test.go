@@ -221,7 +221,7 @@ func TestRetain(t *testing.T) {
 			m := fsx.NewMem()
 			mustSave(t, m, "c", tc.steps...)
 			for _, step := range tc.steps { // as if an older program had padded nothing
-				if err := m.Rename("c/"+nameOf(step), fmt.Sprintf("c/step-%d", step)); err != nil {
+				if err := m.Rename("c/"+NameOf(step), fmt.Sprintf("c/step-%d", step)); err != nil {
 					t.Fatal(err)
 				}
 			}

@@ -33,7 +33,8 @@ var (
 	trashName = regexp.MustCompile(`^\.trash-step-[0-9]{1,18}$`)
 )
 
-func nameOf(step int64) string { return fmt.Sprintf("%s%09d", stepPrefix, step) }
+// NameOf is the folder name of the checkpoint of a step.
+func NameOf(step int64) string { return fmt.Sprintf("%s%09d", stepPrefix, step) }
 
 // Entry is a checkpoint folder by its name; nothing is known yet of its content.
 type Entry struct {

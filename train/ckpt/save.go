@@ -68,7 +68,7 @@ type Saved struct {
 // Errors: ErrInvalid, ErrNonFinite, ErrSameWeights, ErrStepExists, ErrNotNewest,
 // ErrOtherRun, ErrChanged, the context's, and those of the file system.
 func Save(ctx context.Context, fsys fsx.FS, dir string, s *Snapshot, o SaveOptions) (saved *Saved, err error) {
-	w := &saver{ctx: ctx, fsys: fsys, tmp: filepath.Join(dir, tmpPrefix+nameOf(s.Step))}
+	w := &saver{ctx: ctx, fsys: fsys, tmp: filepath.Join(dir, tmpPrefix+NameOf(s.Step))}
 	defer func() {
 		if err != nil {
 			err = fmt.Errorf("save checkpoint of step %d: %w", s.Step, err)
@@ -95,17 +95,17 @@ func Save(ctx context.Context, fsys fsx.FS, dir string, s *Snapshot, o SaveOptio
 			return nil, fmt.Errorf("remove leftover %s: %w", name, err)
 		}
 	}
-	final := filepath.Join(dir, nameOf(s.Step))
+	final := filepath.Join(dir, NameOf(s.Step))
 	m, err := w.write(s, o)
 	if err == nil {
 		err = w.publish(m, final, o)
 	}
 	if err != nil {
-		return nil, errors.Join(err, w.withdraw(dir, nameOf(s.Step)))
+		return nil, errors.Join(err, w.withdraw(dir, NameOf(s.Step)))
 	}
 	return &Saved{
 		Path: final, Step: s.Step, Bytes: w.total, WeightsHash: m.WeightsHash(),
-		HintErr: fsx.WriteFileAtomic(fsys, filepath.Join(dir, latestFile), []byte(nameOf(s.Step)+"\n")),
+		HintErr: fsx.WriteFileAtomic(fsys, filepath.Join(dir, latestFile), []byte(NameOf(s.Step)+"\n")),
 	}, nil
 }
 
