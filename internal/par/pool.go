@@ -80,7 +80,11 @@ func New(threads int) *Pool {
 	if threads < 1 {
 		panic(fmt.Sprintf("par: New(%d): a pool needs at least one thread", threads))
 	}
-	p := &Pool{threads: threads, slots: make([]slot, threads), done: make(chan struct{}, 1), limits: measureLimits()}
+	return start(threads, measureLimits())
+}
+
+func start(threads int, l limits) *Pool {
+	p := &Pool{threads: threads, slots: make([]slot, threads), done: make(chan struct{}, 1), limits: l}
 	p.forBody = p.forWorker
 	p.crowded = runtime.GOMAXPROCS(0) < threads
 	var started sync.WaitGroup

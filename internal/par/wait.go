@@ -123,15 +123,21 @@ func (p *Pool) await(s *slot, seen uint32) uint32 {
 			runtime.Gosched()
 		}
 	}
-	s.parked.Store(true)
 	// The owner raises the epoch before it looks at parked, so one of the two
 	// sees the other. Whoever clears parked decides: if it is the owner, its
-	// token is on the way and must be taken.
-	if e := p.epoch.Load(); e != seen && s.parked.CompareAndSwap(true, false) {
-		return e
+	// token is on the way and must be taken. The token may be late, sent by an
+	// owner that was held up after it raised the epoch seen here, so it proves
+	// nothing.
+	for {
+		s.parked.Store(true)
+		if e := p.epoch.Load(); e != seen && s.parked.CompareAndSwap(true, false) {
+			return e
+		}
+		<-s.wake
+		if e := p.epoch.Load(); e != seen {
+			return e
+		}
 	}
-	<-s.wake
-	return p.epoch.Load()
 }
 
 // wait returns when all workers have finished the region.
@@ -153,9 +159,13 @@ func (p *Pool) wait() {
 		runtime.Gosched()
 		osYield()
 	}
-	p.waiting.Store(true)
-	if p.left.Load() == 0 && p.waiting.CompareAndSwap(true, false) {
-		return
+	// As in await: a token may come from a worker that was held up after it had
+	// finished an earlier region.
+	for p.left.Load() != 0 {
+		p.waiting.Store(true)
+		if p.left.Load() == 0 && p.waiting.CompareAndSwap(true, false) {
+			return
+		}
+		<-p.done
 	}
-	<-p.done
 }

@@ -131,12 +131,22 @@ func (p *product) checkShape() {
 	}
 }
 
+// needA, needB and needC return the lengths of slices that hold the matrices.
+func (p *product) needA() int {
+	rows, cols := p.shapeA()
+	return extent(rows, cols, p.lda)
+}
+
+func (p *product) needB() int {
+	rows, cols := p.shapeB()
+	return extent(rows, cols, p.ldb)
+}
+
+func (p *product) needC() int { return extent(p.m, p.n, p.ldc) }
+
 // checkOperands panics when a slice is shorter than its matrix.
 func (p *product) checkOperands(a, b, c []float32) {
-	rowsA, colsA := p.shapeA()
-	rowsB, colsB := p.shapeB()
-	needA, needB, needC := extent(rowsA, colsA, p.lda), extent(rowsB, colsB, p.ldb), extent(p.m, p.n, p.ldc)
-	if len(a) < needA || len(b) < needB || len(c) < needC {
+	if needA, needB, needC := p.needA(), p.needB(), p.needC(); len(a) < needA || len(b) < needB || len(c) < needC {
 		panic(fmt.Sprintf("gemm: m=%d n=%d k=%d: slices of %d, %d and %d floats for A, B and C, need %d, %d and %d",
 			p.m, p.n, p.k, len(a), len(b), len(c), needA, needB, needC))
 	}

@@ -32,10 +32,7 @@ func fill(r *rand.Rand, x []float32) {
 
 // operands allocates A, B and C for p and fills A and B.
 func operands(r *rand.Rand, p *product, alloc func(n int) []float32) (a, b, c []float32) {
-	rowsA, colsA := p.shapeA()
-	rowsB, colsB := p.shapeB()
-	a, b = alloc(extent(rowsA, colsA, p.lda)), alloc(extent(rowsB, colsB, p.ldb))
-	c = alloc(extent(p.m, p.n, p.ldc))
+	a, b, c = alloc(p.needA()), alloc(p.needB()), alloc(p.needC())
 	fill(r, a)
 	fill(r, b)
 	fill(r, c)
@@ -105,9 +102,9 @@ func TestAgainstFloat64(t *testing.T) {
 			pools := []*par.Pool{newPool(t, 1), newPool(t, 2), newPool(t, 3)}
 			s := newScratch(3, nil, size)
 			serial := NewSerial(s)
-			rounds := 150
+			rounds := 60
 			if testing.Short() {
-				rounds = 40
+				rounds = 20
 			}
 			for range rounds {
 				p := random(r, 200, 700)
@@ -233,7 +230,21 @@ func TestRejects(t *testing.T) {
 		"no threads":     func() { NewScratch(0, nil) },
 		"short a":        func() { NewPlan(s, pool, false, false, 4, 5, 6, 6, 5, 5, false).Run(f(23), f(30), f(20)) },
 		"short b":        func() { NewPlan(s, pool, false, false, 4, 5, 6, 6, 5, 5, false).Run(f(24), f(29), f(20)) },
-		"short c":        func() { NewSerial(s).Gemm(false, false, 4, 5, 6, f(24), 6, f(30), 5, false, f(19), 5) },
+		"packed room":    func() { PackB(f(95), false, 5, 6, f(30), 5) },
+		"packed short b": func() { PackB(f(96), false, 5, 6, f(29), 5) },
+		"packed n": func() {
+			NewSerial(s).GemmPacked(false, 4, 6, 6, f(24), 6, PackB(f(96), false, 5, 6, f(30), 5), false, f(24), 6)
+		},
+		"packed k": func() {
+			NewSerial(s).GemmPacked(false, 4, 5, 7, f(28), 7, PackB(f(96), false, 5, 6, f(30), 5), false, f(20), 5)
+		},
+		"packed short a": func() {
+			NewSerial(s).GemmPacked(false, 4, 5, 6, f(23), 6, PackB(f(96), false, 5, 6, f(30), 5), false, f(20), 5)
+		},
+		"packed short c": func() {
+			NewSerial(s).GemmPacked(false, 4, 5, 6, f(24), 6, PackB(f(96), false, 5, 6, f(30), 5), false, f(19), 5)
+		},
+		"short c": func() { NewSerial(s).Gemm(false, false, 4, 5, 6, f(24), 6, f(30), 5, false, f(19), 5) },
 	} {
 		func() {
 			defer func() {
@@ -243,6 +254,33 @@ func TestRejects(t *testing.T) {
 			}()
 			call()
 		}()
+	}
+}
+
+// TestPacked: parts of a packed B give the bits of Gemm on that part, and the
+// packing buffer may end at an unreadable page.
+func TestPacked(t *testing.T) {
+	r := rand.New(rand.NewPCG(13, 14))
+	for _, size := range []blocking{measured, small} {
+		serial := NewSerial(newScratch(1, nil, size))
+		for range 60 {
+			p := random(r, 120, 150)
+			a, b, c := operands(r, p, func(n int) []float32 { return make([]float32, n) })
+			packed := PackB(guard.Floats(t, PackedLen(p.n, p.k)), p.transB, p.n, p.k, b, p.ldb)
+			for range 3 {
+				q := *p
+				if !p.transA {
+					q.k = r.IntN(p.k + 1)
+				}
+				q.n = r.IntN(p.n + 1)
+				want, got := clone(c), clone(c)
+				serial.Gemm(q.transA, q.transB, q.m, q.n, q.k, a, q.lda, b, q.ldb, q.accumulate, want, q.ldc)
+				serial.GemmPacked(q.transA, q.m, q.n, q.k, a, q.lda, packed, q.accumulate, got, q.ldc)
+				if i := sameBits(got, want); i >= 0 {
+					t.Fatalf("%v of n=%d k=%d: C[%d] = %g, Gemm %g", &q, p.n, p.k, i, got[i], want[i])
+				}
+			}
+		}
 	}
 }
 
@@ -256,6 +294,12 @@ func TestNoAllocations(t *testing.T) {
 	plan, serial := p.parallel(s, pool), NewSerial(s)
 	if n := testing.AllocsPerRun(20, func() { plan.Run(a, b, c) }); n != 0 {
 		t.Errorf("Plan.Run allocates %v times", n)
+	}
+	room := make([]float32, PackedLen(p.n, p.k))
+	if n := testing.AllocsPerRun(20, func() {
+		serial.GemmPacked(p.transA, p.m, p.n, p.k, a, p.lda, PackB(room, p.transB, p.n, p.k, b, p.ldb), p.accumulate, c, p.ldc)
+	}); n != 0 {
+		t.Errorf("PackB and GemmPacked allocate %v times", n)
 	}
 	if n := testing.AllocsPerRun(20, func() {
 		serial.Gemm(p.transA, p.transB, p.m, p.n, p.k, a, p.lda, b, p.ldb, p.accumulate, c, p.ldc)
