@@ -74,7 +74,7 @@ func open(dir string, o OpenOptions) (_ *Store, err error) {
 	if !littleEndian() {
 		return nil, errors.New("stores are little-endian and this machine is not")
 	}
-	m, fp, err := readManifest(dir)
+	m, fp, err := readManifest(fsx.OS{}, dir)
 	if err != nil {
 		return nil, err
 	}
@@ -105,8 +105,14 @@ func littleEndian() bool {
 	return *(*byte)(unsafe.Pointer(&x)) == 1
 }
 
-func readManifest(dir string) (*Manifest, [32]byte, error) {
-	b, err := fsx.ReadFile(fsx.OS{}, filepath.Join(dir, ManifestName), maxManifest)
+// ReadManifest reads and checks the manifest of the store in dir and nothing else.
+func ReadManifest(fsys fsx.FS, dir string) (*Manifest, error) {
+	m, _, err := readManifest(fsys, dir)
+	return m, err
+}
+
+func readManifest(fsys fsx.FS, dir string) (*Manifest, [32]byte, error) {
+	b, err := fsx.ReadFile(fsys, filepath.Join(dir, ManifestName), maxManifest)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, [32]byte{}, fmt.Errorf("no %s: not a token store, or an unfinished one: %w", ManifestName, err)
 	}

@@ -21,7 +21,7 @@ import (
 //	R27       store opens verified: store
 //	R28, R31-R35, R40  text, documents, corruption: store, stages/tokens, stages/shards
 //	R29       attention across documents: kernels; the bitmap it uses here
-//	R36-R39   processes and shutdown: pipeline, stages; TestSourceConformance here
+//	R36-R39   processes and shutdown: pipeline, stages; TestSourceConforms here
 //	R43       evaluation owns its view: stages/evals
 func TestRequirements(t *testing.T) {
 	for _, c := range []struct {

@@ -4,6 +4,8 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"fmt"
+	"slices"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -11,6 +13,7 @@ import (
 	"go.uber.org/goleak"
 
 	"refrain/pipeline"
+	"refrain/pipeline/pipelinetest"
 	"refrain/stages/item"
 )
 
@@ -54,6 +57,30 @@ func TestSourceSendsEveryBatchOnce(t *testing.T) {
 			}
 		}
 	}
+}
+
+func TestSourceConforms(t *testing.T) {
+	s := mustStream(t, toy(), Config{Mode: Repack, Seed: 1, T: 16})
+	want, err := collect(t, s, 3, 2, 30, -1)
+	if err != nil {
+		t.Fatal(err)
+	}
+	same := func(a, b item.Rows) bool {
+		a.Reader, b.Reader = nil, nil // two streams over one corpus
+		return a == b
+	}
+	pipelinetest.RunSource(t, pipelinetest.SourceCase[item.Rows]{
+		New: func() pipeline.Stage[struct{}, item.Rows] {
+			return Source(mustStream(t, toy(), s.Config()), 3, 2, 30)
+		},
+		Equal: same,
+		Want: func(got []item.Rows) error {
+			if !slices.EqualFunc(got, want, same) {
+				return fmt.Errorf("got %d requests, want %d", len(got), len(want))
+			}
+			return nil
+		},
+	})
 }
 
 func TestSourceEndsWithItsConsumer(t *testing.T) {
