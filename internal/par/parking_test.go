@@ -9,9 +9,9 @@ import (
 // TestParkingRaces shortens all polling, so that workers and owner park, or are
 // about to, in most regions: the hand-over of wake-up tokens is the delicate part.
 func TestParkingRaces(t *testing.T) {
-	regions := 20000
+	regions := 4000
 	if testing.Short() {
-		regions = 4000
+		regions = 1000
 	}
 	for _, polls := range []int{0, 1, 3} {
 		p := start(3, limits{workerPolls: polls, workerYieldEvery: 1 << 30, ownerPolls: polls})
