@@ -38,6 +38,7 @@ const (
 	maxKey     = 15
 	maxLongKey = 256
 	minSlots   = 1 << 10
+	minBudget  = 128 << 10
 	minLong    = 1 << 8
 	// Room for a table of minLong entries and what they hold, whatever the budget.
 	minLongBytes = 64 << 10
@@ -80,8 +81,9 @@ func newPieceCache(t *Tokenizer, budget int) pieceCache {
 	if budget <= 0 {
 		budget = defaultSize
 	}
+	budget = max(budget, minBudget)
 	c := pieceCache{maxLong: max(budget/4, minLongBytes)}
-	c.maxSlots = max(minSlots, 1<<(bits.Len(uint(budget/4*3/entryBytes))-1))
+	c.maxSlots = 1 << (bits.Len(uint(budget/4*3/entryBytes)) - 1)
 	size := minSlots
 	for size < c.maxSlots && size < 4*len(t.analysis().seeds) {
 		size *= 2

@@ -141,9 +141,6 @@ func (t *Tokenizer) setTokens(tokens []token) error {
 			return fmt.Errorf("added token %q has two ids, %d and %d", a.Content, other, a.ID)
 		}
 		contents[a.Content] = a.ID
-		if id, ok := t.index[a.Content]; a.Special && ok {
-			return fmt.Errorf("special token %q is also the ordinary token %d; choose a content that text cannot form, such as <|name|>", a.Content, id)
-		}
 		if b := byID[a.ID]; b != nil && (string(b) != a.Content || byteName(b) != a.Content) {
 			return fmt.Errorf("id %d is the token %q and the added token %q", a.ID, b, a.Content)
 		} else if b == nil {

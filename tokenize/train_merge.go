@@ -5,10 +5,10 @@ import (
 	"fmt"
 )
 
-// candidate is a pair waiting to be merged in the words of one list. A pair can have
-// several: when a merge makes a token that exists already, pairs with it get a new
-// candidate for the new places. Hugging Face does the same, and the order of merges
-// depends on it.
+// candidate is a pair waiting to be merged in the words of one list, which has all
+// its places: they come up together, when the younger of its tokens is made. Only if
+// a merge made a token that exists already, which has not been seen to happen, would
+// a pair get a second candidate for the new places, as with Hugging Face.
 type candidate struct {
 	count int64  // when queued; stale if the total has changed since
 	key   uint64 // left<<32 | right
