@@ -276,12 +276,13 @@ func (f *folders) raw(in *Input) (*os.File, error) {
 // of Read are io.EOF, io.ErrUnexpectedEOF for input that ends too early,
 // errTooLarge over the limits, or damage.
 func decompress(r io.Reader, comp string) (io.ReadCloser, error) {
+	if comp == compNone {
+		return io.NopCloser(r), nil
+	}
 	in := &countReader{r: r}
 	b := bufio.NewReaderSize(in, 64<<10)
 	l := &limitReader{in: in}
 	switch comp {
-	case compNone:
-		return io.NopCloser(r), nil
 	case compGzip:
 		z, err := gzip.NewReader(b)
 		if err == io.EOF {

@@ -52,7 +52,8 @@ func (s *Source) Report() Report {
 }
 
 // Run reads all inputs and sends their documents. It blocks while the link is
-// full and returns the cause when ctx is cancelled. Data faults are *Error or
+// full and returns the cause when ctx is cancelled; a read of standard input or a
+// pipe that waits for bytes is not interrupted. Data faults are *Error or
 // *BudgetError.
 func (s *Source) Run(ctx context.Context, _ pipeline.In[struct{}], out pipeline.Out[*item.Docs]) error {
 	if s.err != nil {

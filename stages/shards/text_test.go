@@ -45,6 +45,33 @@ func TestFolderOrderAndKinds(t *testing.T) {
 	}
 }
 
+// TestWalkedNotUTF8: a walked file whose head is not UTF-8 is left out as no text
+// unless a policy was chosen; deeper in a file the policy always decides.
+func TestWalkedNotUTF8(t *testing.T) {
+	d := t.TempDir()
+	put(t, d, "a.txt", []byte("fine"))
+	put(t, d, "b.txt", []byte("caf\xe9"))
+	r := read(t, Options{}, d)
+	wantTexts(t, r, "fine")
+	if r.rep.Of(NotUTF8File) != 1 {
+		t.Errorf("report %s", r.rep)
+	}
+	wantErr(t, read(t, Options{InvalidUTF8: Fail}, d).err, "b.txt", "0xe9 at byte 3")
+	wantTexts(t, read(t, Options{InvalidUTF8: Replace}, d), "fine", "caf\ufffd")
+	r = read(t, Options{InvalidUTF8: Skip}, d)
+	wantTexts(t, r, "fine")
+	if r.rep.Of(InvalidUTF8) != 1 || r.rep.Records != 2 {
+		t.Errorf("report %s", r.rep)
+	}
+	put(t, d, "c.txt", append(bytes.Repeat([]byte("x"), sniffBytes), 0xe9))
+	wantErr(t, read(t, Options{}, d).err, "c.txt", "0xe9 at byte 8000")
+	// A rune cut by the end of the head is no fault.
+	put(t, d, "c.txt", []byte(strings.Repeat("x", sniffBytes-1)+"\u00e9"))
+	if r := read(t, Options{}, d); r.err != nil || r.rep.Docs != 2 {
+		t.Errorf("%v %s", r.err, r.rep)
+	}
+}
+
 func TestDiscoverErrors(t *testing.T) {
 	d := t.TempDir()
 	put(t, d, "corpus.jsonl", []byte("{}"))
