@@ -19,15 +19,15 @@ func packRows6Vec(k8 int, dst *float32, src *float32, lds int)
 //go:noescape
 func packRows16Vec(k8 int, dst *float32, src *float32, lds int)
 
-// packCols16Vec copies k rows of 16 floats, lds apart, to dst. k is above 0.
+// packCols6Vec copies k rows of src, lds apart, to panels of 6 columns, stride apart in dst. panels and k are above 0.
 //
 //go:noescape
-func packCols16Vec(k int, dst *float32, src *float32, lds int)
+func packCols6Vec(panels int, k int, dst *float32, src *float32, lds int, stride int)
 
-// packCols6Vec copies k rows of 6 floats, lds apart, to dst. k is above 0.
+// packCols16Vec copies k rows of src, lds apart, to panels of 16 columns, stride apart in dst. panels and k are above 0.
 //
 //go:noescape
-func packCols6Vec(k int, dst *float32, src *float32, lds int)
+func packCols16Vec(panels int, k int, dst *float32, src *float32, lds int, stride int)
 
 // fmaPeakVec runs 24*n fused multiply-adds of 8 lanes; xy holds the two factors and 8 floats receive the sum.
 //

@@ -343,8 +343,8 @@ loop:
 	VMOVUPS    Y12, 120(CX)
 	VMOVUPS    Y5, 144(CX)
 	VMOVUPS    Y7, 168(CX)
-	ADDQ       $0x20, DX
-	ADDQ       $0x20, DI
+	ADDQ       $+32, DX
+	ADDQ       $+32, DI
 	ADDQ       $+192, CX
 	DECQ       AX
 	JNE        loop
@@ -449,10 +449,10 @@ loop:
 	VMOVUPS    Y12, 352(CX)
 	VMOVUPS    Y5, 416(CX)
 	VMOVUPS    Y7, 480(CX)
-	ADDQ       $0x20, DX
-	ADDQ       $0x20, DI
-	ADDQ       $0x20, R8
-	ADDQ       $0x20, R9
+	ADDQ       $+32, DX
+	ADDQ       $+32, DI
+	ADDQ       $+32, R8
+	ADDQ       $+32, R9
 	ADDQ       $+512, CX
 	DECQ       AX
 	JNE        loop
@@ -461,45 +461,159 @@ done:
 	VZEROUPPER
 	RET
 
-// func packCols16Vec(k int, dst *float32, src *float32, lds int)
+// func packCols6Vec(panels int, k int, dst *float32, src *float32, lds int, stride int)
 // Requires: AVX
-TEXT ·packCols16Vec(SB), NOSPLIT, $0-32
-	MOVQ k+0(FP), AX
-	MOVQ dst+8(FP), CX
-	MOVQ src+16(FP), DX
-	MOVQ lds+24(FP), BX
-	SHLQ $0x02, BX
+TEXT ·packCols6Vec(SB), NOSPLIT, $0-48
+	MOVQ panels+0(FP), AX
+	MOVQ k+8(FP), CX
+	MOVQ dst+16(FP), DX
+	MOVQ src+24(FP), BX
+	MOVQ lds+32(FP), SI
+	MOVQ stride+40(FP), DI
+	SHLQ $0x02, SI
+	SHLQ $0x02, DI
+	CMPQ CX, $0x08
+	JNE  rows
+	LEAQ (SI)(SI*2), CX
+	LEAQ (BX)(SI*4), R8
 
-loop:
-	VMOVUPS (DX), Y0
-	VMOVUPS 32(DX), Y1
-	VMOVUPS Y0, (CX)
-	VMOVUPS Y1, 32(CX)
-	ADDQ    BX, DX
-	ADDQ    $0x40, CX
+loop8:
+	VMOVUPS (BX), X0
+	VMOVUPS X0, (DX)
+	MOVQ    16(BX), R9
+	MOVQ    R9, 16(DX)
+	VMOVUPS (BX)(SI*1), X0
+	VMOVUPS X0, 24(DX)
+	MOVQ    16(BX)(SI*1), R9
+	MOVQ    R9, 40(DX)
+	VMOVUPS (BX)(SI*2), X0
+	VMOVUPS X0, 48(DX)
+	MOVQ    16(BX)(SI*2), R9
+	MOVQ    R9, 64(DX)
+	VMOVUPS (BX)(CX*1), X0
+	VMOVUPS X0, 72(DX)
+	MOVQ    16(BX)(CX*1), R9
+	MOVQ    R9, 88(DX)
+	VMOVUPS (R8), X0
+	VMOVUPS X0, 96(DX)
+	MOVQ    16(R8), R9
+	MOVQ    R9, 112(DX)
+	VMOVUPS (R8)(SI*1), X0
+	VMOVUPS X0, 120(DX)
+	MOVQ    16(R8)(SI*1), R9
+	MOVQ    R9, 136(DX)
+	VMOVUPS (R8)(SI*2), X0
+	VMOVUPS X0, 144(DX)
+	MOVQ    16(R8)(SI*2), R9
+	MOVQ    R9, 160(DX)
+	VMOVUPS (R8)(CX*1), X0
+	VMOVUPS X0, 168(DX)
+	MOVQ    16(R8)(CX*1), R9
+	MOVQ    R9, 184(DX)
+	ADDQ    $+24, BX
+	ADDQ    $+24, R8
+	ADDQ    DI, DX
 	DECQ    AX
-	JNE     loop
+	JNE     loop8
 	VZEROUPPER
 	RET
 
-// func packCols6Vec(k int, dst *float32, src *float32, lds int)
-// Requires: AVX
-TEXT ·packCols6Vec(SB), NOSPLIT, $0-32
-	MOVQ k+0(FP), AX
-	MOVQ dst+8(FP), CX
-	MOVQ src+16(FP), DX
-	MOVQ lds+24(FP), BX
-	SHLQ $0x02, BX
+rows:
+	MOVQ BX, R8
+	MOVQ DX, R9
+	MOVQ CX, R10
 
-loop:
-	VMOVUPS (DX), X0
-	MOVQ    16(DX), SI
-	VMOVUPS X0, (CX)
-	MOVQ    SI, 16(CX)
-	ADDQ    BX, DX
-	ADDQ    $0x18, CX
+row:
+	VMOVUPS (R8), X0
+	VMOVUPS X0, (R9)
+	MOVQ    16(R8), R11
+	MOVQ    R11, 16(R9)
+	ADDQ    SI, R8
+	ADDQ    $+24, R9
+	DECQ    R10
+	JNE     row
+	ADDQ    $+24, BX
+	ADDQ    DI, DX
 	DECQ    AX
-	JNE     loop
+	JNE     rows
+	VZEROUPPER
+	RET
+
+// func packCols16Vec(panels int, k int, dst *float32, src *float32, lds int, stride int)
+// Requires: AVX
+TEXT ·packCols16Vec(SB), NOSPLIT, $0-48
+	MOVQ panels+0(FP), AX
+	MOVQ k+8(FP), CX
+	MOVQ dst+16(FP), DX
+	MOVQ src+24(FP), BX
+	MOVQ lds+32(FP), SI
+	MOVQ stride+40(FP), DI
+	SHLQ $0x02, SI
+	SHLQ $0x02, DI
+	CMPQ CX, $0x08
+	JNE  rows
+	LEAQ (SI)(SI*2), CX
+	LEAQ (BX)(SI*4), R8
+
+loop8:
+	VMOVUPS (BX), Y0
+	VMOVUPS Y0, (DX)
+	VMOVUPS 32(BX), Y0
+	VMOVUPS Y0, 32(DX)
+	VMOVUPS (BX)(SI*1), Y0
+	VMOVUPS Y0, 64(DX)
+	VMOVUPS 32(BX)(SI*1), Y0
+	VMOVUPS Y0, 96(DX)
+	VMOVUPS (BX)(SI*2), Y0
+	VMOVUPS Y0, 128(DX)
+	VMOVUPS 32(BX)(SI*2), Y0
+	VMOVUPS Y0, 160(DX)
+	VMOVUPS (BX)(CX*1), Y0
+	VMOVUPS Y0, 192(DX)
+	VMOVUPS 32(BX)(CX*1), Y0
+	VMOVUPS Y0, 224(DX)
+	VMOVUPS (R8), Y0
+	VMOVUPS Y0, 256(DX)
+	VMOVUPS 32(R8), Y0
+	VMOVUPS Y0, 288(DX)
+	VMOVUPS (R8)(SI*1), Y0
+	VMOVUPS Y0, 320(DX)
+	VMOVUPS 32(R8)(SI*1), Y0
+	VMOVUPS Y0, 352(DX)
+	VMOVUPS (R8)(SI*2), Y0
+	VMOVUPS Y0, 384(DX)
+	VMOVUPS 32(R8)(SI*2), Y0
+	VMOVUPS Y0, 416(DX)
+	VMOVUPS (R8)(CX*1), Y0
+	VMOVUPS Y0, 448(DX)
+	VMOVUPS 32(R8)(CX*1), Y0
+	VMOVUPS Y0, 480(DX)
+	ADDQ    $+64, BX
+	ADDQ    $+64, R8
+	ADDQ    DI, DX
+	DECQ    AX
+	JNE     loop8
+	VZEROUPPER
+	RET
+
+rows:
+	MOVQ BX, R8
+	MOVQ DX, R9
+	MOVQ CX, R10
+
+row:
+	VMOVUPS (R8), Y0
+	VMOVUPS Y0, (R9)
+	VMOVUPS 32(R8), Y0
+	VMOVUPS Y0, 32(R9)
+	ADDQ    SI, R8
+	ADDQ    $+64, R9
+	DECQ    R10
+	JNE     row
+	ADDQ    $+64, BX
+	ADDQ    DI, DX
+	DECQ    AX
+	JNE     rows
 	VZEROUPPER
 	RET
 

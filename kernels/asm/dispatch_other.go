@@ -14,8 +14,8 @@ const unreachable = "asm: vector kernel called in a build without one"
 func tileVec(int, *float32, *float32, *float32, int, int)                { panic(unreachable) }
 func packRows6Vec(int, *float32, *float32, int)                          { panic(unreachable) }
 func packRows16Vec(int, *float32, *float32, int)                         { panic(unreachable) }
-func packCols6Vec(int, *float32, *float32, int)                          { panic(unreachable) }
-func packCols16Vec(int, *float32, *float32, int)                         { panic(unreachable) }
+func packCols6Vec(int, int, *float32, *float32, int, int)                { panic(unreachable) }
+func packCols16Vec(int, int, *float32, *float32, int, int)               { panic(unreachable) }
 func fmaPeakVec(int, *float32)                                           { panic(unreachable) }
 func dotVec(int, *float32, *float32) float32                             { panic(unreachable) }
 func dot3Vec(int, *float32, *float32, *float32) float32                  { panic(unreachable) }

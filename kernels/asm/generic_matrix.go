@@ -43,9 +43,13 @@ func packRowsGeneric(dst, src []float32, lds, rows, from, k int) {
 	}
 }
 
-func packColsGeneric(dst, src []float32, lds, cols, k int) {
+// packColsGeneric packs k rows of src into panels of cols columns, stride apart.
+func packColsGeneric(dst, src []float32, lds, cols, panels, k, stride int) {
 	for kk := range k {
-		copy(dst[kk*cols:(kk+1)*cols], src[kk*lds:])
+		row := src[kk*lds : kk*lds+panels*cols]
+		for q := range panels {
+			copy(dst[q*stride+kk*cols:q*stride+(kk+1)*cols], row[q*cols:])
+		}
 	}
 }
 

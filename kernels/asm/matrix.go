@@ -42,7 +42,7 @@ func badTile(k, a, b, c, ldc int) {
 
 // checkPack panics unless src holds rows of width floats, lds apart, and dst has room.
 func checkPack(name string, dst, room, src, lds, rows, width int) {
-	if rows < 0 || width < 0 || lds < width || dst < room || (rows > 0 && src < (rows-1)*lds+width) {
+	if rows < 0 || width < 0 || room < 0 || lds < width || dst < room || (rows > 0 && src < (rows-1)*lds+width) {
 		badPack(name, dst, room, src, lds, rows, width)
 	}
 }
@@ -76,24 +76,38 @@ func PackRows16(dst, src []float32, lds, k int) {
 	packRowsGeneric(dst, src, lds, NR, done, k)
 }
 
-// PackCols6 packs a panel of MR columns: dst[kk*MR+i] = src[kk*lds+i] for kk < k.
-func PackCols6(dst, src []float32, lds, k int) {
-	checkPack("PackCols6", len(dst), MR*k, len(src), lds, k, MR)
-	if vector && k > 0 {
-		packCols6Vec(k, &dst[0], &src[0], lds)
-		return
+// packGroup is how many rows the column packers take through all panels at a
+// time. Panel after panel would evict each cache line of a matrix with rows 4 KiB
+// apart before the rest of the line is used (measured: 0.73 against 0.44 ns an
+// element for 6 columns, 0.27 against 0.18 for 16).
+const packGroup = 8
+
+// PackCols6 packs panels panels of MR columns each, side by side in src:
+// dst[q*MR*k + kk*MR + i] = src[kk*lds + q*MR + i] for q < panels and kk < k.
+func PackCols6(dst, src []float32, lds, panels, k int) {
+	checkPack("PackCols6", len(dst), MR*k*panels, len(src), lds, k, MR*panels)
+	for k0 := 0; k0 < k && panels > 0; k0 += packGroup {
+		rows := min(packGroup, k-k0)
+		if vector {
+			packCols6Vec(panels, rows, &dst[k0*MR], &src[k0*lds], lds, MR*k)
+		} else {
+			packColsGeneric(dst[k0*MR:], src[k0*lds:], lds, MR, panels, rows, MR*k)
+		}
 	}
-	packColsGeneric(dst, src, lds, MR, k)
 }
 
-// PackCols16 packs a panel of NR columns: dst[kk*NR+i] = src[kk*lds+i] for kk < k.
-func PackCols16(dst, src []float32, lds, k int) {
-	checkPack("PackCols16", len(dst), NR*k, len(src), lds, k, NR)
-	if vector && k > 0 {
-		packCols16Vec(k, &dst[0], &src[0], lds)
-		return
+// PackCols16 packs panels panels of NR columns each, side by side in src:
+// dst[q*NR*k + kk*NR + i] = src[kk*lds + q*NR + i] for q < panels and kk < k.
+func PackCols16(dst, src []float32, lds, panels, k int) {
+	checkPack("PackCols16", len(dst), NR*k*panels, len(src), lds, k, NR*panels)
+	for k0 := 0; k0 < k && panels > 0; k0 += packGroup {
+		rows := min(packGroup, k-k0)
+		if vector {
+			packCols16Vec(panels, rows, &dst[k0*NR], &src[k0*lds], lds, NR*k)
+		} else {
+			packColsGeneric(dst[k0*NR:], src[k0*lds:], lds, NR, panels, rows, NR*k)
+		}
 	}
-	packColsGeneric(dst, src, lds, NR, k)
 }
 
 // FMAPeak runs n rounds of multiply-adds that depend on nothing but registers

@@ -60,50 +60,70 @@ func fill(r *rand.Rand, x []float32) {
 	}
 }
 
-func TestPack(t *testing.T) {
-	type packer struct {
-		name  string
-		width int // rows or columns of the panel
-		slack int
-		rows  bool
-		pack  func(dst, src []float32, lds, k int)
-	}
-	for _, p := range []packer{
-		{"PackRows6", MR, PackSlack, true, PackRows6},
-		{"PackRows16", NR, 0, true, PackRows16},
-		{"PackCols6", MR, 0, false, PackCols6},
-		{"PackCols16", NR, 0, false, PackCols16},
-		{"rows6 generic", MR, 0, true, func(d, s []float32, lds, k int) { packRowsGeneric(d, s, lds, MR, 0, k) }},
-		{"rows16 generic", NR, 0, true, func(d, s []float32, lds, k int) { packRowsGeneric(d, s, lds, NR, 0, k) }},
-		{"cols6 generic", MR, 0, false, func(d, s []float32, lds, k int) { packColsGeneric(d, s, lds, MR, k) }},
-		{"cols16 generic", NR, 0, false, func(d, s []float32, lds, k int) { packColsGeneric(d, s, lds, NR, k) }},
+// TestPackRows checks the transposing packers on sources and destinations that
+// end at unreadable pages.
+func TestPackRows(t *testing.T) {
+	for _, p := range []struct {
+		name        string
+		rows, slack int
+		pack        func(dst, src []float32, lds, k int)
+	}{
+		{"PackRows6", MR, PackSlack, PackRows6},
+		{"PackRows16", NR, 0, PackRows16},
+		{"6 generic", MR, 0, func(d, s []float32, lds, k int) { packRowsGeneric(d, s, lds, MR, 0, k) }},
+		{"16 generic", NR, 0, func(d, s []float32, lds, k int) { packRowsGeneric(d, s, lds, NR, 0, k) }},
 	} {
 		memSrc, memDst := guard.Floats(t, 80*80), guard.Floats(t, 70*NR+PackSlack)
 		for k := range 70 {
-			rows, cols := p.width, k
-			if !p.rows {
-				rows, cols = k, p.width
-			}
-			lds := cols + k%5
-			var src []float32
-			if rows > 0 {
-				src = memSrc[len(memSrc)-(rows-1)*lds-cols:]
-			}
+			lds := k + k%5
+			src, dst := memSrc[len(memSrc)-(p.rows-1)*lds-k:], memDst[len(memDst)-p.rows*k-p.slack:]
 			for i := range src {
 				src[i] = float32(i)
 			}
-			dst := memDst[len(memDst)-p.width*k-p.slack:]
 			clear(dst)
 			p.pack(dst, src, lds, k)
 			for kk := range k {
-				for i := range p.width {
-					at := kk*lds + i
-					if p.rows {
-						at = i*lds + kk
+				for i := range p.rows {
+					if got, want := dst[kk*p.rows+i], src[i*lds+kk]; got != want {
+						t.Fatalf("%s: k=%d lds=%d: element (%d,%d) = %g, want %g", p.name, k, lds, kk, i, got, want)
 					}
-					want := src[at]
-					if got := dst[kk*p.width+i]; got != want {
-						t.Fatalf("%s: k=%d lds=%d: panel element (%d,%d) = %g, want %g", p.name, k, lds, kk, i, got, want)
+				}
+			}
+		}
+	}
+}
+
+// TestPackCols does the same for the copying packers, with several panels.
+func TestPackCols(t *testing.T) {
+	generic := func(cols int) func(d, s []float32, lds, panels, k int) {
+		return func(d, s []float32, lds, panels, k int) { packColsGeneric(d, s, lds, cols, panels, k, cols*k) }
+	}
+	for _, p := range []struct {
+		name string
+		cols int
+		pack func(dst, src []float32, lds, panels, k int)
+	}{
+		{"PackCols6", MR, PackCols6}, {"PackCols16", NR, PackCols16}, {"6 generic", MR, generic(MR)}, {"16 generic", NR, generic(NR)},
+	} {
+		memSrc, memDst := guard.Floats(t, 40*(4*NR+5)), guard.Floats(t, 40*4*NR)
+		for k := range 40 {
+			for panels := range 5 {
+				width := panels * p.cols
+				lds := width + k%5
+				var src []float32
+				if k > 0 {
+					src = memSrc[len(memSrc)-(k-1)*lds-width:]
+				}
+				for i := range src {
+					src[i] = float32(i)
+				}
+				dst := memDst[len(memDst)-width*k:]
+				clear(dst)
+				p.pack(dst, src, lds, panels, k)
+				for i, got := range dst {
+					q, kk, j := i/(p.cols*k), i/p.cols%k, i%p.cols
+					if want := src[kk*lds+q*p.cols+j]; got != want {
+						t.Fatalf("%s: k=%d lds=%d: panel %d (%d,%d) = %g, want %g", p.name, k, lds, q, kk, j, got, want)
 					}
 				}
 			}
@@ -125,10 +145,12 @@ func TestMatrixBounds(t *testing.T) {
 		"PackRows6 src":     func() { PackRows6(f(MR*k+PackSlack), f(MR*k-1), k, k) },
 		"PackRows16 dst":    func() { PackRows16(f(NR*k-1), f(NR*k), k, k) },
 		"PackRows16 stride": func() { PackRows16(f(NR*k), f(NR*k), k-1, k) },
-		"PackCols6 src":     func() { PackCols6(f(MR*k), f(MR*k-1), MR, k) },
-		"PackCols6 k<0":     func() { PackCols6(f(MR*k), f(MR*k), MR, -1) },
-		"PackCols16 dst":    func() { PackCols16(f(NR*k-1), f(NR*k), NR, k) },
-		"PackCols16 stride": func() { PackCols16(f(NR*k), f(NR*k), NR-1, k) },
+		"PackCols6 src":     func() { PackCols6(f(MR*k), f(MR*k-1), MR, 1, k) },
+		"PackCols6 k<0":     func() { PackCols6(f(MR*k), f(MR*k), MR, 1, -1) },
+		"PackCols6 panels":  func() { PackCols6(f(2*MR*k), f(2*MR*k), MR, 2, k) },
+		"PackCols6 both<0":  func() { PackCols6(f(MR*k), f(MR*k), MR, -1, -1) },
+		"PackCols16 dst":    func() { PackCols16(f(NR*k-1), f(NR*k), NR, 1, k) },
+		"PackCols16 stride": func() { PackCols16(f(NR*k), f(NR*k), NR-1, 1, k) },
 	} {
 		func() {
 			defer func() {

@@ -121,36 +121,55 @@ func transpose8(r []VecVirtual) []VecVirtual {
 	return t
 }
 
+// rowPointers addresses rows of a matrix: a pointer for each four of them and
+// three multiples of the distance.
+type rowPointers struct {
+	fours     []GPVirtual
+	lds, lds3 GPVirtual
+}
+
+// strides points to rows rows from src on, lds bytes apart.
+func strides(src, lds GPVirtual, rows int) *rowPointers {
+	p := &rowPointers{lds: lds, lds3: GP64()}
+	LEAQ(Mem{Base: lds, Index: lds, Scale: 2}, p.lds3)
+	for i := range (rows + 3) / 4 {
+		r := GP64()
+		if i == 0 {
+			MOVQ(src, r)
+		} else {
+			LEAQ(Mem{Base: p.fours[i-1], Index: lds, Scale: 4}, r)
+		}
+		p.fours = append(p.fours, r)
+	}
+	return p
+}
+
+func (p *rowPointers) at(i int) Mem {
+	m := Mem{Base: p.fours[i/4]}
+	switch i % 4 {
+	case 1:
+		m.Index, m.Scale = p.lds, 1
+	case 2:
+		m.Index, m.Scale = p.lds, 2
+	case 3:
+		m.Index, m.Scale = p.lds3, 1
+	}
+	return m
+}
+
+func (p *rowPointers) advance(bytes int) {
+	for _, r := range p.fours {
+		ADDQ(I32(int32(bytes)), r)
+	}
+}
+
 // packRows emits the transposing packer for a panel of the given number of rows.
 func packRows(rows int) {
 	begin(fmt.Sprintf("packRows%dVec", rows), "func(k8 int, dst, src *float32, lds int)",
 		fmt.Sprintf("packRows%dVec copies 8*k8 columns of %d rows of src, lds apart, to dst column by column. It writes up to 2 floats past the end.", rows, rows))
 	k8, dst, src, lds := param("k8"), param("dst"), param("src"), param("lds")
 	SHLQ(Imm(2), lds)
-	lds3 := GP64()
-	LEAQ(Mem{Base: lds, Index: lds, Scale: 2}, lds3)
-	var fours []GPVirtual // pointers to rows 0, 4, 8, ...
-	for p := range (rows + 3) / 4 {
-		r := GP64()
-		if p == 0 {
-			MOVQ(src, r)
-		} else {
-			LEAQ(Mem{Base: fours[p-1], Index: lds, Scale: 4}, r)
-		}
-		fours = append(fours, r)
-	}
-	row := func(i int) Mem {
-		m := Mem{Base: fours[i/4]}
-		switch i % 4 {
-		case 1:
-			m.Index, m.Scale = lds, 1
-		case 2:
-			m.Index, m.Scale = lds, 2
-		case 3:
-			m.Index, m.Scale = lds3, 1
-		}
-		return m
-	}
+	row := strides(src, lds, rows)
 	TESTQ(k8, k8)
 	JEQ(LabelRef("done"))
 	Label("loop")
@@ -158,7 +177,7 @@ func packRows(rows int) {
 		r := vectors(8)
 		for i, v := range r {
 			if g+i < rows {
-				VMOVUPS(row(g+i), v)
+				VMOVUPS(row.at(g+i), v)
 			} else {
 				zero(v)
 			}
@@ -169,9 +188,7 @@ func packRows(rows int) {
 			VMOVUPS(v, Mem{Base: dst, Disp: (kk*rows + g) * 4})
 		}
 	}
-	for _, p := range fours {
-		ADDQ(Imm(32), p)
-	}
+	row.advance(32)
 	ADDQ(I32(int32(rows*32)), dst)
 	DECQ(k8)
 	JNE(LabelRef("loop"))
@@ -179,40 +196,66 @@ func packRows(rows int) {
 	end()
 }
 
-func packCols16() {
-	begin("packCols16Vec", "func(k int, dst, src *float32, lds int)",
-		"packCols16Vec copies k rows of 16 floats, lds apart, to dst. k is above 0.")
-	k, dst, src, lds := param("k"), param("dst"), param("src"), param("lds")
+// packCols emits the copying packer for panels of the given number of columns. It
+// takes up to eight rows of the source through all panels, so that a row is read
+// from end to end; the usual eight are unrolled.
+func packCols(width int) {
+	begin(fmt.Sprintf("packCols%dVec", width), "func(panels, k int, dst, src *float32, lds, stride int)",
+		fmt.Sprintf("packCols%dVec copies k rows of src, lds apart, to panels of %d columns, stride apart in dst. panels and k are above 0.", width, width))
+	panels, k, dst, src := param("panels"), param("k"), param("dst"), param("src")
+	lds, stride := param("lds"), param("stride")
 	SHLQ(Imm(2), lds)
-	a, b := YMM(), YMM()
-	Label("loop")
-	VMOVUPS(Mem{Base: src}, a)
-	VMOVUPS(Mem{Base: src, Disp: 32}, b)
-	VMOVUPS(a, Mem{Base: dst})
-	VMOVUPS(b, Mem{Base: dst, Disp: 32})
-	ADDQ(lds, src)
-	ADDQ(Imm(64), dst)
-	DECQ(k)
-	JNE(LabelRef("loop"))
+	SHLQ(Imm(2), stride)
+	// move copies a row of a panel: exactly width floats.
+	move := func(from, to Mem) {
+		at := func(m Mem, floats int) Mem {
+			m.Disp += 4 * floats
+			return m
+		}
+		done := 0
+		for ; done+8 <= width; done += 8 {
+			v := YMM()
+			VMOVUPS(at(from, done), v)
+			VMOVUPS(v, at(to, done))
+		}
+		for ; done+4 <= width; done += 4 {
+			v := XMM()
+			VMOVUPS(at(from, done), v)
+			VMOVUPS(v, at(to, done))
+		}
+		for ; done < width; done += 2 {
+			v := GP64()
+			MOVQ(at(from, done), v)
+			MOVQ(v, at(to, done))
+		}
+	}
+	CMPQ(k, Imm(8))
+	JNE(LabelRef("rows"))
+	row := strides(src, lds, 8)
+	Label("loop8")
+	for r := range 8 {
+		move(row.at(r), Mem{Base: dst, Disp: 4 * width * r})
+	}
+	row.advance(4 * width)
+	ADDQ(stride, dst)
+	DECQ(panels)
+	JNE(LabelRef("loop8"))
 	end()
-}
-
-// packCols6 moves a row as sixteen and eight bytes, exactly six floats.
-func packCols6() {
-	begin("packCols6Vec", "func(k int, dst, src *float32, lds int)",
-		"packCols6Vec copies k rows of 6 floats, lds apart, to dst. k is above 0.")
-	k, dst, src, lds := param("k"), param("dst"), param("src"), param("lds")
-	SHLQ(Imm(2), lds)
-	a, b := XMM(), GP64()
-	Label("loop")
-	VMOVUPS(Mem{Base: src}, a)
-	MOVQ(Mem{Base: src, Disp: 16}, b)
-	VMOVUPS(a, Mem{Base: dst})
-	MOVQ(b, Mem{Base: dst, Disp: 16})
-	ADDQ(lds, src)
-	ADDQ(Imm(24), dst)
-	DECQ(k)
-	JNE(LabelRef("loop"))
+	Label("rows")
+	from, to, left := GP64(), GP64(), GP64()
+	MOVQ(src, from)
+	MOVQ(dst, to)
+	MOVQ(k, left)
+	Label("row")
+	move(Mem{Base: from}, Mem{Base: to})
+	ADDQ(lds, from)
+	ADDQ(I32(int32(4*width)), to)
+	DECQ(left)
+	JNE(LabelRef("row"))
+	ADDQ(I32(int32(4*width)), src)
+	ADDQ(stride, dst)
+	DECQ(panels)
+	JNE(LabelRef("rows"))
 	end()
 }
 
