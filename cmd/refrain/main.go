@@ -14,9 +14,9 @@ import (
 )
 
 func main() {
-	// A Parquet file is read by a child process of this binary, behind limits.
-	if code, ok := shards.Child(os.Args, os.Stdin, os.Stdout); ok {
-		os.Exit(code)
+	// A Parquet file is decoded by a child process of this binary, under limits.
+	if shards.IsChild(os.Args) {
+		os.Exit(shards.ChildMain(os.Args, os.Stdin, os.Stdout))
 	}
 	os.Exit(execute(os.Args[1:], os.Stdin, os.Stdout, os.Stderr))
 }
@@ -25,7 +25,7 @@ func main() {
 func execute(args []string, stdin io.Reader, stdout, stderr io.Writer) int {
 	ctx, sig, cancel := withSignals(context.Background(), stderr)
 	defer cancel()
-	a := &app{stdin: stdin, out: stdout, err: stderr, signals: sig}
+	a := &app{stdin: stdin, out: stdout, err: stderr, signals: sig, bars: terminal(stderr)}
 	root := a.root()
 	root.SetArgs(args)
 	err := root.ExecuteContext(ctx)

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -24,6 +25,7 @@ type app struct {
 	out, err io.Writer
 	signals  *signals
 	quiet    bool
+	bars     bool // progress is drawn on err, which is a terminal
 }
 
 // terminal reports whether w is one, so that bars and colours make sense.
@@ -61,8 +63,56 @@ Exit codes: 0 done, 1 failed, 2 command line or configuration, 3 input refused,
 	c.SetFlagErrorFunc(func(c *cobra.Command, err error) error {
 		return fmt.Errorf("%w: %w\nsee: %s --help", errUsage, err, c.CommandPath())
 	})
-	c.AddCommand(a.trainCommand(), a.evalCommand(), a.sampleCommand(), a.planCommand(), a.configCommand())
+	group(c,
+		a.dataCommand(), a.tokenizerCommand(), a.configCommand(), a.planCommand(),
+		a.trainCommand(), a.evalCommand(), a.sampleCommand(),
+	)
 	return c
+}
+
+// group makes c a command that only has others below it: an unknown one is a
+// mistake of usage that names the nearest, and none shows the help.
+func group(c *cobra.Command, below ...*cobra.Command) *cobra.Command {
+	c.AddCommand(below...)
+	c.Args = func(c *cobra.Command, list []string) error {
+		if len(list) == 0 {
+			return nil
+		}
+		msg := fmt.Sprintf("unknown command %q for %q", list[0], c.CommandPath())
+		if near := c.SuggestionsFor(list[0]); len(near) > 0 {
+			msg += fmt.Sprintf(" - did you mean %q?", near[0])
+		}
+		return fmt.Errorf("%w: %s\nsee: %s --help", errUsage, msg, c.CommandPath())
+	}
+	c.RunE = showHelp
+	c.SuggestionsMinimumDistance = 2
+	return c
+}
+
+func showHelp(c *cobra.Command, _ []string) error { return c.Help() }
+
+// bad is a mistake in the command line.
+func bad(c *cobra.Command, format string, list ...any) error {
+	return fmt.Errorf("%w: %s\nsee: %s --help", errUsage, fmt.Sprintf(format, list...), c.CommandPath())
+}
+
+// paint colours text for a terminal; everywhere else, and with NO_COLOR set,
+// it is left alone.
+func (a *app) paint(code, text string) string {
+	if !terminal(a.out) || os.Getenv("NO_COLOR") != "" || os.Getenv("TERM") == "dumb" {
+		return text
+	}
+	return "\x1b[" + code + "m" + text + "\x1b[0m"
+}
+
+// json prints v as one indented JSON object.
+func (a *app) json(v any) error {
+	b, err := json.MarshalIndent(v, "", "  ")
+	if err != nil {
+		return err
+	}
+	_, err = a.out.Write(append(b, '\n'))
+	return err
 }
 
 // args wraps a cobra argument check so that its error is one of usage.

@@ -45,10 +45,10 @@ on any number of devices and threads, with the bits of a run that never stopped.
 			if out == "" {
 				out = run.DefaultOut(list[0])
 			}
-			stop := a.signals.Graceful()
 			if err := a.ingest(c.Context(), &r.Config); err != nil {
 				return err
 			}
+			stop := a.graceful()
 			s, err := run.NewSetup(&r.Config, r)
 			if err != nil {
 				return err

@@ -1,0 +1,112 @@
+package main
+
+import (
+	"fmt"
+	"io"
+	"sync"
+	"time"
+
+	"github.com/vbauerster/mpb/v8"
+	"github.com/vbauerster/mpb/v8/decor"
+)
+
+// plainEvery is the time between progress lines where there is no terminal.
+const plainEvery = 10 * time.Second
+
+// progress shows how far a long command is: a bar on a terminal, a line every
+// few seconds elsewhere, nothing with --quiet. It writes to the error output,
+// so that results can be piped. Methods may be called from any goroutine.
+type progress struct {
+	mu    sync.Mutex
+	w     io.Writer
+	label string
+	quiet bool
+	all   *mpb.Progress // nil without a terminal
+	bar   *mpb.Bar
+	note  string
+	start time.Time
+	last  time.Time
+	done  int64
+	total int64
+}
+
+// progress begins to show label. total is in units of whatever set is given;
+// zero or less means that it is not known.
+func (a *app) progress(label string, total int64) *progress {
+	p := &progress{w: a.err, label: label, quiet: a.quiet, total: total, start: time.Now()}
+	p.last = p.start
+	if a.quiet || !a.bars {
+		return p
+	}
+	p.all = mpb.New(mpb.WithOutput(a.err), mpb.WithWidth(32), mpb.WithRefreshRate(150*time.Millisecond))
+	note := decor.Any(func(decor.Statistics) string {
+		p.mu.Lock()
+		defer p.mu.Unlock()
+		return "  " + p.note
+	})
+	before := mpb.PrependDecorators(decor.Name(fmt.Sprintf("%-10s", label)))
+	if total > 0 {
+		p.bar = p.all.AddBar(total, before, mpb.AppendDecorators(decor.NewPercentage("% .0f"), note,
+			decor.Any(func(decor.Statistics) string { return p.eta() })))
+	} else {
+		p.bar = p.all.AddSpinner(0, before, mpb.AppendDecorators(note))
+	}
+	return p
+}
+
+// eta is the time left at the mean speed so far.
+func (p *progress) eta() string {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	d := time.Since(p.start)
+	if p.total <= 0 || p.done <= 0 || d < time.Second {
+		return ""
+	}
+	left := time.Duration(float64(d) * float64(p.total-p.done) / float64(p.done))
+	return "  eta " + round(max(0, left))
+}
+
+// set says how much is done, with a remark such as the speed.
+func (p *progress) set(done int64, note string) {
+	p.mu.Lock()
+	p.done, p.note = done, note
+	due := p.bar == nil && !p.quiet && time.Since(p.last) >= plainEvery
+	if due {
+		p.last = time.Now()
+	}
+	p.mu.Unlock()
+	if p.bar != nil && p.total > 0 {
+		p.bar.SetCurrent(min(done, p.total))
+	}
+	if !due {
+		return
+	}
+	share := ""
+	if p.total > 0 {
+		share = fmt.Sprintf(" %.0f %%", 100*float64(done)/float64(p.total))
+	}
+	fmt.Fprintf(p.w, "%s%s  %s%s\n", p.label, share, note, p.eta())
+}
+
+// end finishes the bar; ok tells whether all is done. It waits until the bar is
+// drawn and leaves no goroutine behind.
+func (p *progress) end(ok bool) {
+	if p.all == nil {
+		return
+	}
+	if ok {
+		p.bar.SetTotal(-1, true)
+	} else {
+		p.bar.Abort(false)
+	}
+	p.all.Wait()
+}
+
+// rate words an amount of bytes over the time since the start.
+func (p *progress) rate(bytes int64) string {
+	d := time.Since(p.start).Seconds()
+	if d <= 0 {
+		return ""
+	}
+	return fmt.Sprintf("%.3g MB/s", float64(bytes)/1e6/d)
+}
