@@ -2,7 +2,9 @@ package asm
 
 // SwiGLU sets dst[i] = silu(gate[i])*up[i] with silu(g) = g/(1+exp(-g)).
 func SwiGLU(dst, gate, up []float32) {
-	same("SwiGLU", len(dst), len(gate), len(up))
+	if len(gate) != len(dst) || len(up) != len(dst) {
+		mismatch("SwiGLU", len(dst), len(gate), len(up))
+	}
 	if vector && len(dst) > 0 {
 		swigluVec(len(dst), &dst[0], &gate[0], &up[0])
 		return
@@ -18,7 +20,9 @@ func SwiGLU(dst, gate, up []float32) {
 //
 // dgate and dup must be different slices; each may be one of the inputs.
 func SwiGLUBwd(dgate, dup, gate, up, dy []float32) {
-	same("SwiGLUBwd", len(dgate), len(dup), len(gate), len(up), len(dy))
+	if len(dup) != len(dgate) || len(gate) != len(dgate) || len(up) != len(dgate) || len(dy) != len(dgate) {
+		mismatch("SwiGLUBwd", len(dgate), len(dup), len(gate), len(up), len(dy))
+	}
 	if vector && len(dgate) > 0 {
 		swigluBwdVec(len(dgate), &dgate[0], &dup[0], &gate[0], &up[0], &dy[0])
 		return
@@ -34,7 +38,9 @@ func SwiGLUBwd(dgate, dup, gate, up, dy []float32) {
 //
 // dx and dw must differ from each other and from the inputs.
 func RMSBwd(dx, dw, dy, w, x []float32, r, k float32) {
-	same("RMSBwd", len(dx), len(dw), len(dy), len(w), len(x))
+	if len(dw) != len(dx) || len(dy) != len(dx) || len(w) != len(dx) || len(x) != len(dx) {
+		mismatch("RMSBwd", len(dx), len(dw), len(dy), len(w), len(x))
+	}
 	if vector && len(dx) > 0 {
 		rmsBwdVec(len(dx), &dx[0], &dw[0], &dy[0], &w[0], &x[0], r, k)
 		return
@@ -46,7 +52,9 @@ func RMSBwd(dx, dw, dy, w, x []float32, r, k float32) {
 // of the scores before scaling: dp = p*(dp-d)*s. d is the sum of p*dp over the
 // row, s the factor on the scores.
 func DSoftmax(p, dp []float32, d, s float32) {
-	same("DSoftmax", len(p), len(dp))
+	if len(dp) != len(p) {
+		mismatch("DSoftmax", len(p), len(dp))
+	}
 	if vector && len(p) > 0 {
 		dSoftmaxVec(len(p), &p[0], &dp[0], d, s)
 		return
@@ -79,7 +87,9 @@ const (
 // h holds the nine scalars at the indices AdamBeta1 to AdamScale; compute them in
 // float64. p, m and v are updated in place, g and h are read.
 func AdamW(p, g, m, v []float32, h *[NumAdam]float32) {
-	same("AdamW", len(p), len(g), len(m), len(v))
+	if len(g) != len(p) || len(m) != len(p) || len(v) != len(p) {
+		mismatch("AdamW", len(p), len(g), len(m), len(v))
+	}
 	if vector && len(p) > 0 {
 		adamWVec(len(p), &p[0], &g[0], &m[0], &v[0], &h[0])
 		return

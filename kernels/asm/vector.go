@@ -1,6 +1,9 @@
 package asm
 
-import "fmt"
+import (
+	"fmt"
+	"slices"
+)
 
 // Kernels names the set of kernels this process uses: "avx2+fma" or "generic".
 func Kernels() string {
@@ -10,23 +13,19 @@ func Kernels() string {
 	return "generic"
 }
 
-// same panics unless all lengths are n.
-func same(name string, n int, others ...int) {
-	for _, m := range others {
-		if m != n {
-			mismatch(name, n, m)
-		}
-	}
-}
-
+// mismatch panics with the lengths a function was given. The comparisons stand in
+// each function: a call on 32 elements takes about 10 ns, so that they count.
+//
 //go:noinline
-func mismatch(name string, n, m int) {
-	panic(fmt.Sprintf("asm: %s: slices of %d and %d elements; all slices must have one length", name, n, m))
+func mismatch(name string, lengths ...int) {
+	panic(fmt.Sprintf("asm: %s: slices of %d elements; all slices must have one length", name, slices.Clone(lengths)))
 }
 
 // Dot returns the sum of a[i]*b[i], summed in float32.
 func Dot(a, b []float32) float32 {
-	same("Dot", len(a), len(b))
+	if len(b) != len(a) {
+		mismatch("Dot", len(a), len(b))
+	}
 	if vector && len(a) > 0 {
 		return dotVec(len(a), &a[0], &b[0])
 	}
@@ -35,7 +34,9 @@ func Dot(a, b []float32) float32 {
 
 // Dot3 returns the sum of a[i]*b[i]*c[i], summed in float32.
 func Dot3(a, b, c []float32) float32 {
-	same("Dot3", len(a), len(b), len(c))
+	if len(b) != len(a) || len(c) != len(a) {
+		mismatch("Dot3", len(a), len(b), len(c))
+	}
 	if vector && len(a) > 0 {
 		return dot3Vec(len(a), &a[0], &b[0], &c[0])
 	}
@@ -64,7 +65,9 @@ func Max(x []float32) float32 {
 // below -85.6 give 0 instead of a number below 6.7e-38, so -Inf gives 0; results
 // above the largest float32 are +Inf; NaN gives NaN.
 func ExpSum(dst, x []float32, scale, sub float32) float32 {
-	same("ExpSum", len(dst), len(x))
+	if len(x) != len(dst) {
+		mismatch("ExpSum", len(dst), len(x))
+	}
 	if vector && len(x) > 0 {
 		return expSumVec(len(x), &dst[0], &x[0], scale, sub)
 	}
@@ -82,7 +85,9 @@ func Scale(x []float32, s float32) {
 
 // ScaleMul sets dst[i] = x[i]*s*w[i].
 func ScaleMul(dst, x, w []float32, s float32) {
-	same("ScaleMul", len(dst), len(x), len(w))
+	if len(x) != len(dst) || len(w) != len(dst) {
+		mismatch("ScaleMul", len(dst), len(x), len(w))
+	}
 	if vector && len(x) > 0 {
 		scaleMulVec(len(x), &dst[0], &x[0], &w[0], s)
 		return
@@ -92,7 +97,9 @@ func ScaleMul(dst, x, w []float32, s float32) {
 
 // Add sets dst[i] = dst[i] + x[i].
 func Add(dst, x []float32) {
-	same("Add", len(dst), len(x))
+	if len(x) != len(dst) {
+		mismatch("Add", len(dst), len(x))
+	}
 	if vector && len(x) > 0 {
 		addVec(len(x), &dst[0], &x[0])
 		return
@@ -102,7 +109,9 @@ func Add(dst, x []float32) {
 
 // Axpy sets dst[i] = dst[i] + x[i]*s.
 func Axpy(dst, x []float32, s float32) {
-	same("Axpy", len(dst), len(x))
+	if len(x) != len(dst) {
+		mismatch("Axpy", len(dst), len(x))
+	}
 	if vector && len(x) > 0 {
 		axpyVec(len(x), &dst[0], &x[0], s)
 		return
@@ -114,7 +123,9 @@ func Axpy(dst, x []float32, s float32) {
 // given, in place: a = a*cos - b*sin, b = b*cos + a*sin. With the two halves of a
 // head as a and b this is the half-split rotary embedding.
 func Rope(a, b, cos, sin []float32) {
-	same("Rope", len(a), len(b), len(cos), len(sin))
+	if len(b) != len(a) || len(cos) != len(a) || len(sin) != len(a) {
+		mismatch("Rope", len(a), len(b), len(cos), len(sin))
+	}
 	if vector && len(a) > 0 {
 		ropeVec(len(a), &a[0], &b[0], &cos[0], &sin[0])
 		return
@@ -125,7 +136,9 @@ func Rope(a, b, cos, sin []float32) {
 // RopeInv rotates back: a = a*cos + b*sin, b = b*cos - a*sin. It is also the
 // gradient of Rope.
 func RopeInv(a, b, cos, sin []float32) {
-	same("RopeInv", len(a), len(b), len(cos), len(sin))
+	if len(b) != len(a) || len(cos) != len(a) || len(sin) != len(a) {
+		mismatch("RopeInv", len(a), len(b), len(cos), len(sin))
+	}
 	if vector && len(a) > 0 {
 		ropeInvVec(len(a), &a[0], &b[0], &cos[0], &sin[0])
 		return
