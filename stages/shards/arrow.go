@@ -379,7 +379,12 @@ func (a *arrowReader) inflate(codec int, bufs [][]byte) error {
 			return a.tooBig(a.r.o.MaxBatch - left)
 		}
 		if codec == 0 {
-			return a.unusable("its buffers are compressed with LZ4, which is not read", "write it with compression zstd or none")
+			plain, err := inflateLZ4(b[8:], n)
+			if err != nil {
+				return err
+			}
+			bufs[i] = plain
+			continue
 		}
 		z, err := zstd.NewReader(bytes.NewReader(b[8:]), zstd.WithDecoderConcurrency(1), zstd.WithDecoderMaxWindow(maxWindow))
 		if err != nil {
