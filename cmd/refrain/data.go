@@ -129,7 +129,7 @@ func (a *app) verify(ctx context.Context, dir string) error {
 		return err
 	}
 	if t != nil && fmt.Sprintf("%x", t.Hash()) != want {
-		return fmt.Errorf("%s: tokenizer.json is not the tokenizer the store was made with (hash %.12x, the store says %.12s)", dir, t.Hash(), want)
+		return fmt.Errorf("%s: tokenizer.json is not the tokenizer the store was made with (hash %.12s, the store says %.12s)", dir, fmt.Sprintf("%x", t.Hash()), want)
 	}
 	var p *progress
 	err = store.Verify(ctx, dir, func(done, total int64) {
@@ -259,7 +259,7 @@ func (a *app) epochTable(s *repack.Stream, f *epochFlags) error {
 			return err
 		}
 		kept := n.Inputs - n.Padded
-		fmt.Fprintf(t, "%d\t%d\t%d\t%d\t%d\t%d\t%d\t%.12x\t%d of %d\t\n", e, n.Windows, kept, n.Dropped, n.Padded, n.Scored, n.Cut, hash, changed, total)
+		fmt.Fprintf(t, "%d\t%d\t%d\t%d\t%d\t%d\t%d\t%x\t%d of %d\t\n", e, n.Windows, kept, n.Dropped, n.Padded, n.Scored, n.Cut, hash[:6], changed, total)
 	}
 	return t.Flush()
 }
@@ -450,7 +450,9 @@ func (a *app) printSummary(s *storeSummary) {
 	a.printf("  %d shard(s), %s on disk, from %d input file(s)\n", s.Shards, bytesText(s.Bytes), s.Inputs)
 	a.printf("  fingerprint %s\n  tokenizer   %s\n", s.Fingerprint, s.TokenizerHash)
 	for _, k := range sortedKeys(s.Counts) {
-		a.printf("  left out: %d %s\n", s.Counts[k], strings.ReplaceAll(k, "_", " "))
+		if n := s.Counts[k]; n > 0 {
+			a.printf("  left out: %d %s\n", n, strings.ReplaceAll(k, "_", " "))
+		}
 	}
 	a.printSamples(s.Samples)
 	if s.Val != nil {

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"math"
 	"os"
+	"regexp"
 	"strings"
 	"time"
 
@@ -60,6 +61,32 @@ func (r *readFlags) options() shards.Options {
 	return o
 }
 
+// asFlags words the settings that an error names as flags: what is data.bad_line
+// in a configuration is --bad-line on these command lines.
+func asFlags(err error) error {
+	text := dataKeys().ReplaceAllStringFunc(err.Error(), func(key string) string {
+		key, value, _ := strings.Cut(strings.TrimPrefix(key, "data."), ": ")
+		if key == "inputs" {
+			return "the command line"
+		}
+		return strings.TrimSpace("--" + strings.ReplaceAll(key, "_", "-") + " " + value)
+	})
+	return &worded{text, err}
+}
+
+func dataKeys() *regexp.Regexp {
+	return regexp.MustCompile(`data\.(inputs|field|kind|invalid_utf8|bad_line|truncated|too_long|empty|duplicate|skip_budget|max_line|max_doc|include|exclude)(: (skip|fail|replace|keep)\b)?`)
+}
+
+// worded is an error with another text.
+type worded struct {
+	text string
+	err  error
+}
+
+func (w *worded) Error() string { return w.text }
+func (w *worded) Unwrap() error { return w.err }
+
 func (a *app) dataPrepareCommand() *cobra.Command {
 	var r readFlags
 	var out, tok, family, valDocs string
@@ -99,7 +126,7 @@ policy says to skip or mend it; everything left out is counted.`,
 			})
 			show.end(err == nil)
 			if err != nil {
-				return err
+				return asFlags(err)
 			}
 			return a.ingested(res, show, inspect, asJSON)
 		},
@@ -272,13 +299,13 @@ settings, and do not depend on the order of documents or the number of workers.`
 			}, vocab)
 			show.end(err == nil)
 			if err != nil {
-				return err
+				return asFlags(err)
 			}
 			if err := writeTokenizer(out, t); err != nil {
 				return &run.Error{Code: run.ExitDisk, Err: err}
 			}
 			if !a.quiet {
-				a.printf("%s: %d ids, family %s, hash %.12x\n", out, t.VocabSize(), t.Family(), t.Hash())
+				a.printf("%s: %d ids, family %s, hash %.12s\n", out, t.VocabSize(), t.Family(), fmt.Sprintf("%x", t.Hash()))
 				if t.VocabSize() < vocab {
 					a.printf("the text has no more pairs to merge, so there are fewer ids than the %d asked for\n", vocab)
 				}
