@@ -164,16 +164,32 @@ func (f *Folder) Append(v any) error {
 	return err
 }
 
+// Sync makes the lines written so far durable. Lines may be written meanwhile.
+func (f *Folder) Sync() error {
+	f.mu.Lock()
+	log := f.log
+	f.mu.Unlock()
+	if log == nil {
+		return nil
+	}
+	return log.Sync()
+}
+
 func (f *Folder) openLog() error {
 	old, err := fsx.ReadFile(f.fs, f.Path(MetricsFile), 64<<30)
 	if err != nil && !errors.Is(err, os.ErrNotExist) {
 		return err
 	}
 	f.log, err = f.fs.OpenFile(f.Path(MetricsFile), os.O_WRONLY|os.O_CREATE|os.O_APPEND, fsx.FilePerm)
-	if err == nil && len(old) > 0 && !bytes.HasSuffix(old, []byte("\n")) {
-		_, err = f.log.Write([]byte("\n"))
+	if err != nil {
+		return err
 	}
-	return err
+	if len(old) > 0 && !bytes.HasSuffix(old, []byte("\n")) {
+		if _, err := f.log.Write([]byte("\n")); err != nil {
+			return err
+		}
+	}
+	return f.fs.SyncDir(f.Dir)
 }
 
 // Close ends the log and gives the lock back.

@@ -3,6 +3,7 @@ package run
 import (
 	"context"
 	"fmt"
+	"sync"
 	"time"
 
 	"refrain/pipeline"
@@ -73,6 +74,45 @@ type saveLine struct {
 	BusyMS float64 `json:"busy_ms"`
 }
 
+// ledger lets a save wait for the line of its step.
+type ledger struct {
+	mu    sync.Mutex
+	step  int64         // all lines up to here are written
+	moved chan struct{} // closed at the next line; nil when nobody waits
+}
+
+// reach says that the line of step is written.
+func (l *ledger) reach(step int64) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.step = step
+	if l.moved != nil {
+		close(l.moved)
+		l.moved = nil
+	}
+}
+
+// wait blocks until the line of step is written or ctx ends.
+func (l *ledger) wait(ctx context.Context, step int64) error {
+	for {
+		l.mu.Lock()
+		if l.step >= step {
+			l.mu.Unlock()
+			return nil
+		}
+		if l.moved == nil {
+			l.moved = make(chan struct{})
+		}
+		moved := l.moved
+		l.mu.Unlock()
+		select {
+		case <-moved:
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		}
+	}
+}
+
 // clock measures speed between logged steps.
 type clock struct {
 	start, last         time.Time
@@ -130,6 +170,7 @@ func (r *runner) logStep(res *step.Result) error {
 	if err != nil {
 		return &Error{ExitDisk, fmt.Errorf("metrics: %w", err)}
 	}
+	r.ledger.reach(res.Step)
 	r.j.Watch.Step(info)
 	return nil
 }
@@ -163,6 +204,8 @@ func (r *runner) logSaves(ctx context.Context, in pipeline.In[saves.Result], _ p
 		r.mu.Lock()
 		if res.Path != "" {
 			r.res.Path = res.Path
+		} else {
+			r.res.Failed++
 		}
 		err = r.f.Append(line)
 		r.j.Watch.Save(res)

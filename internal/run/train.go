@@ -51,6 +51,8 @@ type Job struct {
 	Limit   int64           // stop after this many steps in total, as by Stop; 0 means none
 	Watch   Watcher         // nil: nobody watches
 	OnStart func(*Running)  // called once everything stands, before the first step
+
+	Options []pipeline.Option // further options of the pipeline, such as pipeline.WithShake in tests
 }
 
 // Running gives access to a run in progress.
@@ -72,6 +74,7 @@ type Result struct {
 	Idle    time.Duration // of the device, since the first step
 	Wall    time.Duration // since the first step
 	Skipped int64         // saves that were skipped because one was in flight
+	Failed  int64         // saves that were tried and failed
 }
 
 // Train runs j to its end. It returns ErrStopped when it was asked to stop
@@ -110,9 +113,10 @@ type runner struct {
 	trainer *train.Trainer
 	closers []func() error
 
-	mu    sync.Mutex // guards res and watch calls, made by several sinks
-	res   *Result
-	clock clock
+	mu     sync.Mutex // guards res and watch calls, made by several sinks
+	res    *Result
+	clock  clock
+	ledger ledger
 }
 
 func (r *runner) run(ctx context.Context) (res *Result, err error) {
@@ -241,7 +245,7 @@ func (r *runner) openTrainer(ctx context.Context) error {
 func (r *runner) pipe(ctx context.Context) error {
 	o := &r.s.Options
 	first := r.trainer.Steps()
-	p := pipeline.New(pipeline.WithLabels("device", r.devs[0].Info().Name))
+	p := pipeline.New(append([]pipeline.Option{pipeline.WithLabels("device", r.devs[0].Info().Name)}, r.j.Options...)...)
 	b, err := batch.New(r.devs[0], batch.Config{N: o.Batch, T: o.T, Ring: 4})
 	if err != nil {
 		return &Error{ExitDevice, err}
@@ -281,6 +285,7 @@ func (r *runner) pipe(ctx context.Context) error {
 	pipeline.Sink(p, "log", results, pipeline.StageFunc[step.Result, struct{}](r.logSteps))
 
 	r.clock.begin(r.trainer, first)
+	r.ledger.reach(first)
 	if r.j.OnStart != nil {
 		r.j.OnStart(&Running{p, r.trainer, r.devs})
 	}
@@ -380,9 +385,25 @@ func (r *runner) addSaves(p *pipeline.Pipeline, results *pipeline.Link[step.Resu
 	r.closers = append(r.closers, pool.Close)
 	in, out := pipeline.Output[*train.Save](p, results, pipeline.LinkConfig{Items: 1, Release: pipeline.ReleaseOf((*train.Save).Drop)})
 	st.SaveTo(pool, out)
-	done := pipeline.Then(p, "saves", in, pipeline.LinkConfig{Items: 4}, saves.New(r.ck.Write))
+	done := pipeline.Then(p, "saves", in, pipeline.LinkConfig{Items: 4}, saves.New(r.save))
 	pipeline.Sink(p, "saves-log", done, pipeline.StageFunc[saves.Result, struct{}](r.logSaves))
 	return nil
+}
+
+// save writes a checkpoint once every step in it is in metrics.jsonl, and there
+// for good: a resume from it begins with the step after, so a line that got
+// lost then would be missing for ever.
+func (r *runner) save(ctx context.Context, v *train.Save) (string, error) {
+	if err := r.ledger.wait(ctx, v.Snapshot.Step); err != nil {
+		return "", err
+	}
+	if err := r.f.Sync(); err != nil {
+		// The model is worth more than its log, so it is saved all the same.
+		r.mu.Lock()
+		r.j.Watch.Note(fmt.Sprintf("step %d: metrics.jsonl may lose lines if the power fails: %v", v.Snapshot.Step, err))
+		r.mu.Unlock()
+	}
+	return r.ck.Write(ctx, v)
 }
 
 // DefaultOut is the run folder for a configuration file: runs/NAME beside the

@@ -103,6 +103,11 @@ func (s *Stage) Run(ctx context.Context, in pipeline.In[*item.DeviceBatch], out 
 func (s *Stage) loop(ctx, wait context.Context, in pipeline.In[*item.DeviceBatch], out pipeline.Out[Result]) error {
 	s.start = s.t.Steps()
 	for s.t.Steps() < s.c.Steps {
+		select {
+		case <-s.c.Stop: // even when a batch is ready
+			return s.finish(ctx, out)
+		default:
+		}
 		b, err := in.Recv(wait)
 		switch {
 		case errors.Is(err, errStop):
@@ -190,11 +195,11 @@ func (s *Stage) finish(ctx context.Context, out pipeline.Out[Result]) error {
 			return err
 		}
 	}
+	done := s.t.Steps() >= s.c.Steps && !s.c.Stopping
+	s.stopped = !done
 	if s.start > 0 && s.t.Steps() == s.start {
 		return nil // nothing happened since the checkpoint this run came from
 	}
-	done := s.t.Steps() >= s.c.Steps && !s.c.Stopping
-	s.stopped = !done
 	if s.evals != nil && done {
 		snap, err := s.t.Snapshot(ctx, s.evalPool)
 		if err != nil {
