@@ -49,8 +49,8 @@ func openBytes(sh Shard, d DType, lengths []uint32, data []byte) error {
 		}
 	}
 	// What Open accepted can be read to the last byte.
-	for doc, l := range s.loc {
-		end := int64(l&locMask) + int64(lengths[doc])*int64(d.Size())
+	for doc, e := range s.entries {
+		end := int64(e.loc&locMask) + int64(e.n)*int64(d.Size())
 		if end > int64(len(data)) {
 			panic("a document lies outside the file")
 		}

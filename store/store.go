@@ -32,10 +32,17 @@ type Store struct {
 	fingerprint [32]byte
 	dtype       DType
 	lengths     []uint32
-	loc         []uint64         // of each document: shard << locShift | byte offset of its first id
+	entries     []entry
 	base        []unsafe.Pointer // of each shard
 	shards      []*mapping
 	batches     []batchView
+}
+
+// entry is where a document is. Place and length stand together because Copy needs
+// both, and at random documents they would be two cache misses.
+type entry struct {
+	loc uint64 // shard << locShift | byte offset of the first id
+	n   uint32
 }
 
 const (
@@ -91,7 +98,7 @@ func open(dir string, o OpenOptions) (_ *Store, err error) {
 	if err := s.readLengths(); err != nil {
 		return nil, err
 	}
-	s.loc = make([]uint64, 0, m.Documents)
+	s.entries = make([]entry, 0, m.Documents)
 	for i := range m.Shards {
 		if err := s.openShard(i, o); err != nil {
 			return nil, fmt.Errorf("%s: %w", m.Shards[i].File, err)
@@ -224,7 +231,7 @@ func readDictionary(data []byte, b block) ([]string, error) {
 	return readStrings(cut(1), cut(2), rows)
 }
 
-// place checks one batch and appends its documents to s.loc.
+// place checks one batch and appends its documents to s.entries.
 func (s *Store) place(shard int, data []byte, b block, want *Batch, names []string) error {
 	bodyAt := b.offset + b.metadata
 	rows, lens, bufs, err := readRecords(data[b.offset:][:b.metadata], headerRecords, b.body, 4, 8)
@@ -241,21 +248,21 @@ func (s *Store) place(shard int, data []byte, b block, want *Batch, names []stri
 	cut := func(i int, n int64) []byte { return data[bodyAt+bufs[i][0]:][:n] }
 	offsets := cut(1, 4*(rows+1))
 	valuesAt := uint64(bodyAt + bufs[3][0])
-	v := batchView{shard: shard, firstDoc: len(s.loc), ids: cut(5, 8*rows), index: cut(7, 4*rows), names: names}
+	v := batchView{shard: shard, firstDoc: len(s.entries), ids: cut(5, 8*rows), index: cut(7, 4*rows), names: names}
 	from := binary.LittleEndian.Uint32(offsets)
 	if from != 0 {
 		return errFlat
 	}
 	for r := range int(rows) {
 		to := binary.LittleEndian.Uint32(offsets[4*r+4:])
-		doc := len(s.loc)
+		doc := len(s.entries)
 		if doc >= len(s.lengths) || to <= from || to-from != s.lengths[doc] {
 			return fmt.Errorf("document %d: the offsets do not fit %s", doc, LengthsName)
 		}
 		if i := binary.LittleEndian.Uint32(v.index[4*r:]); int64(i) >= int64(len(names)) {
 			return fmt.Errorf("document %d: source %d of %d", doc, i, len(names))
 		}
-		s.loc = append(s.loc, uint64(shard)<<locShift|(valuesAt+uint64(from)*uint64(size)))
+		s.entries = append(s.entries, entry{uint64(shard)<<locShift | (valuesAt + uint64(from)*uint64(size)), to - from})
 		from = to
 	}
 	if int64(from) != lens[1] {
@@ -308,9 +315,8 @@ func (s *Store) Manifest() *Manifest { return s.m }
 // Dir returns the folder.
 func (s *Store) Dir() string { return s.dir }
 
-func (s *Store) at(doc int) unsafe.Pointer {
-	l := s.loc[doc]
-	return unsafe.Add(s.base[l>>locShift], l&locMask)
+func (s *Store) at(loc uint64) unsafe.Pointer {
+	return unsafe.Add(s.base[loc>>locShift], loc&locMask)
 }
 
 // Tokens16 returns the ids of a document without copying, nil when DType is U32.
@@ -319,7 +325,8 @@ func (s *Store) Tokens16(doc int) []uint16 {
 	if s.dtype != U16 {
 		return nil
 	}
-	return unsafe.Slice((*uint16)(s.at(doc)), s.lengths[doc])
+	e := s.entries[doc]
+	return unsafe.Slice((*uint16)(s.at(e.loc)), e.n)
 }
 
 // Tokens32 returns the ids of a document without copying, nil when DType is U16.
@@ -328,21 +335,40 @@ func (s *Store) Tokens32(doc int) []uint32 {
 	if s.dtype != U32 {
 		return nil
 	}
-	return unsafe.Slice((*uint32)(s.at(doc)), s.lengths[doc])
+	e := s.entries[doc]
+	return unsafe.Slice((*uint32)(s.at(e.loc)), e.n)
 }
 
 // Copy writes the ids [from, to) of a document to dst[0:to-from]. A range outside
 // the document or a short dst is a mistake of the program and panics.
 func (s *Store) Copy(doc, from, to int, dst []int32) {
-	if from < 0 || from > to || to > int(s.lengths[doc]) {
-		panic(fmt.Sprintf("store: tokens [%d,%d) of document %d, which has %d", from, to, doc, s.lengths[doc]))
+	e := s.entries[doc]
+	if from < 0 || from > to || to > int(e.n) {
+		panic(fmt.Sprintf("store: tokens [%d,%d) of document %d, which has %d", from, to, doc, e.n))
 	}
 	dst = dst[:to-from]
 	if s.dtype == U16 {
-		widen(dst, unsafe.Slice((*uint16)(s.at(doc)), to)[from:])
+		widen(dst, unsafe.Slice((*uint16)(s.at(e.loc)), to)[from:])
 		return
 	}
-	copy(dst, unsafe.Slice((*int32)(s.at(doc)), to)[from:])
+	copy(dst, unsafe.Slice((*int32)(s.at(e.loc)), to)[from:])
+}
+
+// PrefetchEntry hints that document doc will be copied some hundred nanoseconds
+// from now, and PrefetchTokens, when its entry is near, that tokens [from, to) will
+// be. Both only save time; the document and the range must exist.
+func (s *Store) PrefetchEntry(doc int) { Prefetch(unsafe.Pointer(&s.entries[doc])) }
+
+// maxLines is how many lines are asked for at most. Measured on random rows of 512
+// and 4,096 ids of a 64 MB store: 4 lines gave 0.4 and 0.64 of the speed of a plain
+// copy, 16 gave 0.6 and 0.75, 32 gave 0.65 and 0.8, more gave nothing.
+const maxLines = 32
+
+// PrefetchTokens: see PrefetchEntry.
+func (s *Store) PrefetchTokens(doc, from, to int) {
+	size := s.dtype.Size()
+	lines := min((to-from)*size/64+1, maxLines)
+	prefetchLines(unsafe.Add(s.at(s.entries[doc].loc), from*size), lines)
 }
 
 func (s *Store) view(doc int) (*batchView, int) {

@@ -2,69 +2,65 @@ package repack
 
 import (
 	"fmt"
+	"math/rand/v2"
+	"path/filepath"
 	"testing"
-	"unsafe"
+
+	"refrain/store"
 )
 
-// u16Corpus is a resident store: one block of uint16 ids and where each document
-// starts. Lengths spread around a mean of 1,275 tokens.
-type u16Corpus struct {
-	memCorpus
-	ids []uint16
+// benchStore writes a store of 32 M tokens with documents of 26 to 2,525 tokens,
+// mean 1,275, and opens it resident.
+func benchStore(b *testing.B) *store.Store {
+	b.Helper()
+	dir := filepath.Join(b.TempDir(), "s")
+	w, err := store.Create(dir, store.Meta{Vocab: 1 << 16})
+	if err != nil {
+		b.Fatal(err)
+	}
+	rng := rand.New(rand.NewPCG(1, 1))
+	ids := make([]uint32, 2525)
+	for i := range ids {
+		ids[i] = uint32(i * 40503 % (1 << 16))
+	}
+	for i := uint64(0); w.Tokens() < 32<<20; i++ {
+		if err := w.Append(i, "bench", ids[:26+rng.IntN(2500)]); err != nil {
+			b.Fatal(err)
+		}
+	}
+	if _, err := w.Close(b.Context()); err != nil {
+		b.Fatal(err)
+	}
+	s, err := store.Open(dir, store.OpenOptions{Resident: true})
+	if err != nil {
+		b.Fatal(err)
+	}
+	b.Cleanup(func() { s.Close() })
+	return s
 }
 
-func benchCorpus(tokens int) *u16Corpus {
-	var lengths []uint32
-	spread := NewPRP(2500, NewKey("bench", 0, 0))
-	for total, i := 0, uint64(0); total < tokens; i++ {
-		n := uint32(spread.At(i%2500)) + 26
-		lengths = append(lengths, n)
-		total += int(n)
-	}
-	c := &u16Corpus{memCorpus: *memOf(lengths)}
-	c.ids = make([]uint16, c.total)
-	for i := range c.ids {
-		c.ids[i] = uint16(i * 40503)
-	}
-	return c
-}
-
-func (c *u16Corpus) Copy(doc, from, to int, dst []int32) {
-	base := c.first[doc]
-	widen(dst[:to-from], c.ids[base+int64(from):base+int64(to)])
-}
-
-// widen is the same four-at-a-time loop that a store uses.
-func widen(dst []int32, src []uint16) {
-	n := len(src) &^ 3
-	_ = dst[:len(src)]
-	for i := 0; i < n; i += 4 {
-		x := *(*uint64)(unsafe.Pointer(&src[i]))
-		*(*uint64)(unsafe.Pointer(&dst[i])) = x&0xffff | x<<16&(0xffff<<32)
-		*(*uint64)(unsafe.Pointer(&dst[i+2])) = x>>32&0xffff | x>>16&(0xffff<<32)
-	}
-	for i := n; i < len(src); i++ {
-		dst[i] = int32(src[i])
-	}
-}
-
-// BenchmarkRows compares reading rows with the floor: a widening copy of the
-// same number of tokens, then the shifted targets.
+// BenchmarkRows compares rows with their floor: the documents of a resident store
+// widened one after the other into the same buffers, then the shifted targets.
 func BenchmarkRows(b *testing.B) {
-	c := benchCorpus(32 << 20)
+	c := benchStore(b)
 	for _, T := range []int{512, 4096} {
 		tokens, targets, starts := make([]int32, T), make([]int32, T), make([]byte, (T+7)/8)
 		report := func(b *testing.B) {
 			b.ReportMetric(float64(T)*float64(b.N)/b.Elapsed().Seconds()/1e6, "Mtok/s")
 		}
 		b.Run(fmt.Sprintf("copy/T=%d", T), func(b *testing.B) {
-			at := 0
+			doc, off := 0, 0
 			for b.Loop() {
-				widen(tokens, c.ids[at:at+T])
-				copy(targets, tokens[1:])
-				if at += T; at+T > len(c.ids) {
-					at = 0
+				for filled := 0; filled < T; {
+					n := int(c.Lengths()[doc])
+					take := min(n-off, T-filled)
+					c.Copy(doc, off, off+take, tokens[filled:])
+					filled += take
+					if off += take; off == n {
+						doc, off = (doc+1)%c.NumDocs(), 0
+					}
 				}
+				copy(targets, tokens[1:])
 			}
 			report(b)
 		})
@@ -89,7 +85,8 @@ func BenchmarkRows(b *testing.B) {
 	}
 }
 
-// BenchmarkPlan builds the plan of one epoch of 164,459 documents.
+// BenchmarkPlan builds the plan of one epoch of 164,459 documents and 51,200
+// windows.
 func BenchmarkPlan(b *testing.B) {
 	lengths := make([]uint32, 164_459)
 	for i := range lengths {

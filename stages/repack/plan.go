@@ -30,8 +30,22 @@ type Plan struct {
 	rows  []cut // in the order shown: row i is window sigma(i)
 }
 
-// plan returns the plan of epoch e, building it when it is not at hand. The
-// common case takes no lock and allocates nothing.
+// rowOf returns the plan that window g belongs to and its row there. The common case
+// takes no lock, allocates nothing and divides nothing.
+func (s *Stream) rowOf(g int64) (*Plan, int64, error) {
+	if set := s.plans.Load(); set != nil {
+		for _, p := range set {
+			if p != nil && uint64(g-p.First) < uint64(p.Windows) {
+				return p, g - p.First, nil
+			}
+		}
+	}
+	e, row := s.locate(g)
+	p, err := s.plan(context.Background(), e)
+	return p, row, err
+}
+
+// plan returns the plan of epoch e, building it when it is not at hand.
 func (s *Stream) plan(ctx context.Context, e int64) (*Plan, error) {
 	if set := s.plans.Load(); set != nil {
 		for _, p := range set {

@@ -3,6 +3,9 @@ package repack
 import (
 	"context"
 	"fmt"
+	"unsafe"
+
+	"refrain/store"
 )
 
 // Span is tokens [From, To) of document Doc, the document's index in the corpus.
@@ -33,12 +36,14 @@ func (s *Stream) ReadRow(g int64, tokens, targets []int32, starts []byte) (score
 	if err := s.checkRow(g, tokens, targets, starts); err != nil {
 		return 0, err
 	}
-	e, row := s.locate(g)
-	p, err := s.plan(context.Background(), e)
+	p, row, err := s.rowOf(g)
 	if err != nil {
 		return 0, err
 	}
 	docs, at, T := p.order.docs, p.rows[row], len(tokens)
+	if s.ahead != nil {
+		s.prefetchRows(p, row)
+	}
 	rank, off := int(at.rank), int(at.off)
 	clear(starts)
 	filled := 0
@@ -47,7 +52,7 @@ func (s *Stream) ReadRow(g int64, tokens, targets []int32, starts []byte) (score
 			if s.cfg.Tail != Carry {
 				break
 			}
-			if p, err = s.plan(context.Background(), e+1); err != nil {
+			if p, err = s.plan(context.Background(), p.Epoch+1); err != nil {
 				return 0, err
 			}
 			docs, rank = p.order.docs, 0
@@ -63,6 +68,9 @@ func (s *Stream) ReadRow(g int64, tokens, targets []int32, starts []byte) (score
 		}
 		n := int(d.n)
 		take := min(n-off, T-filled)
+		if s.ahead != nil && n-off < T-filled {
+			s.prefetchDocs(docs, rank, T-filled-(n-off))
+		}
 		s.corpus.Copy(int(d.doc), off, off+take, tokens[filled:filled+take])
 		filled += take
 		if off += take; off == n {
@@ -77,6 +85,38 @@ func (s *Stream) ReadRow(g int64, tokens, targets []int32, starts []byte) (score
 		targets[i] = Masked
 	}
 	return filled - 1, nil
+}
+
+// prefetcher is a corpus that can be told what will be copied next. The hints
+// change time only. store.Store is one.
+type prefetcher interface {
+	PrefetchEntry(doc int)
+	PrefetchTokens(doc, from, to int)
+}
+
+// prefetchRows hides the cache misses of the rows that come next. Finding the first
+// token of a row is a chain of three reads at random places, the document order, the
+// corpus's entry and the token; each of the next three rows is helped over one link.
+func (s *Stream) prefetchRows(p *Plan, row int64) {
+	next := p.rows[row+1:]
+	docs := p.order.docs
+	if len(next) < 3 {
+		return
+	}
+	store.Prefetch(unsafe.Pointer(&docs[next[2].rank]))
+	s.ahead.PrefetchEntry(int(docs[next[1].rank].doc))
+	d, from := docs[next[0].rank], int(next[0].off)
+	s.ahead.PrefetchTokens(int(d.doc), from, min(int(d.n), from+s.cfg.T))
+}
+
+// prefetchDocs does the same for the documents that follow rank in a row, of which
+// left more tokens are needed.
+func (s *Stream) prefetchDocs(docs []docRef, rank, left int) {
+	if rank+2 < len(docs) {
+		s.ahead.PrefetchEntry(int(docs[rank+2].doc))
+		d := docs[rank+1]
+		s.ahead.PrefetchTokens(int(d.doc), 0, min(int(d.n), left))
+	}
 }
 
 // maskLast applies targets=inside to a full row and counts what is scored.
@@ -94,8 +134,7 @@ func (s *Stream) Spans(g int64) ([]Span, error) {
 	if g < 0 || g > s.maxWindow() {
 		return nil, fmt.Errorf("stream: window %d is outside 0..%d", g, s.maxWindow())
 	}
-	e, row := s.locate(g)
-	p, err := s.plan(context.Background(), e)
+	p, row, err := s.rowOf(g)
 	if err != nil {
 		return nil, err
 	}

@@ -13,6 +13,7 @@ import (
 // number g.
 type Stream struct {
 	corpus    Corpus
+	ahead     prefetcher // the corpus, when it is one
 	cfg       Config
 	lengths   []uint32
 	numDocs   int
@@ -29,6 +30,7 @@ type Stream struct {
 // and builds no plan yet.
 func NewStream(c Corpus, cfg Config) (*Stream, error) {
 	s := &Stream{corpus: c, cfg: cfg, lengths: c.Lengths(), numDocs: c.NumDocs(), numTokens: c.NumTokens()}
+	s.ahead, _ = c.(prefetcher)
 	if len(s.lengths) != s.numDocs {
 		return nil, fmt.Errorf("stream: the corpus lists %d lengths for %d documents", len(s.lengths), s.numDocs)
 	}
