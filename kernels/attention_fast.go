@@ -66,37 +66,47 @@ func newHeads(h gpu.Host, qkv, seg gpu.Tensor, t, nh, nkv, c int) *heads {
 // are stride apart.
 func (r headRows[T]) from(n, i int) []T { return r.buf[n*r.stride+i*r.c:] }
 
-// blocks calls f for every block of row b: keys from start, queries [q0,q1), as
-// row numbers of the buffers.
-func (k *heads) blocks(b int, f func(start, q0, q1 int)) {
+// documents calls f for every document of row b, as row numbers [start,end) of
+// the buffers.
+func (k *heads) documents(b int, f func(start, end int)) {
 	for start := b * k.t; start < (b+1)*k.t; {
 		end := start + 1
 		for end < (b+1)*k.t && k.seg[end] == k.seg[start] {
 			end++
 		}
-		for q0 := start; q0 < end; q0 += k.rows {
-			f(start, q0, min(q0+k.rows, end))
-		}
+		f(start, end)
 		start = end
 	}
 }
+
+// packRoom is the floats a worker needs to pack the keys or values of one
+// document, either way round.
+func packRoom(t, c int) int {
+	return (max(gemm.PackedLen(t, c), gemm.PackedLen(c, t)) + 15) &^ 15
+}
+
+// share cuts worker i's part, n floats long, out of s.
+func share(s []float32, i, n int) []float32 { return s[i*n : (i+1)*n] }
 
 func attentionFast(h gpu.Host, a *AttentionArgs) func() {
 	k, pool := newHeads(h, a.QKV, a.Seg, a.T, a.H, a.KV, a.C), h.Pool()
 	lse := gpu.Float32s(h, a.LSE)
 	o := headRows[float32]{gpu.Float32s(h, a.O), a.H * a.C, a.C}
-	strips := h.Scratch("attn.scores", pool.Threads()*k.strip)
-	work := make([]attnForward, pool.Threads())
+	threads, room := pool.Threads(), packRoom(a.T, a.C)
+	strips := h.Scratch("attn.scores", threads*k.strip)
+	packs := h.Scratch("attn.packed", threads*2*room)
+	work := make([]attnForward, threads)
 	for i := range work {
 		w := &work[i]
-		*w = attnForward{heads: k, o: o, lse: lse, g: k.serial[i], s: strips[i*k.strip : (i+1)*k.strip]}
-		w.body = w.block
+		*w = attnForward{heads: k, o: o, lse: lse, g: k.serial[i], s: share(strips, i, k.strip),
+			packK: share(packs, 2*i, room), packV: share(packs, 2*i+1, room)}
+		w.body = w.document
 	}
 	tasks := func(worker, lo, hi int) {
 		w := &work[worker]
 		for i := lo; i < hi; i++ {
 			w.b, w.key = i/a.KV, i%a.KV
-			k.blocks(w.b, w.body)
+			k.documents(w.b, w.body)
 		}
 	}
 	return func() { pool.For(a.B*a.KV, 1, tasks) }
@@ -105,35 +115,47 @@ func attentionFast(h gpu.Host, a *AttentionArgs) func() {
 // attnForward is one worker's forward pass over one (row, key head).
 type attnForward struct {
 	*heads
-	o      headRows[float32]
-	lse    []float32
-	g      *gemm.Serial
-	s      []float32
-	sums   [attnRows]float32
-	b, key int
-	body   func(start, q0, q1 int) // block, bound once
+	o            headRows[float32]
+	lse          []float32
+	g            *gemm.Serial
+	s            []float32
+	packK, packV []float32
+	keys, values gemm.Packed // of the document under way: transpose(K) and V
+	sums         [attnRows]float32
+	b, key       int
+	body         func(start, end int) // document, bound once
 }
 
-func (w *attnForward) block(start, q0, q1 int) {
-	n, rows, kh, vh := q1-start, q1-q0, w.h+w.key, w.h+w.kv+w.key
-	group, ld := w.h/w.kv, w.qkv.stride
-	for q := w.key * group; q < (w.key+1)*group; q++ {
-		w.g.Gemm(false, true, rows, n, w.c, w.qkv.from(q0, q), ld, w.qkv.from(start, kh), ld, false, w.s, n)
-		lse := w.lse[(w.b*w.h+q)*w.t-w.b*w.t:]
-		for i := range rows {
-			row := w.s[i*n : (i+1)*n]
-			seen := row[:q0-start+i+1]
-			top := asm.Max(seen) * w.scale
-			sum := asm.ExpSum(seen, seen, w.scale, top)
-			w.sums[i] = sum
-			clear(row[len(seen):])
-			lse[q0+i] = top + float32(math.Log(float64(sum)))
+func (w *attnForward) document(start, end int) {
+	n, kh, vh, ld := end-start, w.h+w.key, w.h+w.kv+w.key, w.qkv.stride
+	w.keys = gemm.PackB(w.packK, true, n, w.c, w.qkv.from(start, kh), ld)
+	w.values = gemm.PackB(w.packV, false, w.c, n, w.qkv.from(start, vh), ld)
+	group := w.h / w.kv
+	for q0 := start; q0 < end; q0 += w.rows {
+		for q := w.key * group; q < (w.key+1)*group; q++ {
+			w.block(start, q0, min(q0+w.rows, end), q)
 		}
-		w.g.Gemm(false, false, rows, w.c, n, w.s, n, w.qkv.from(start, vh), ld, false, w.o.from(q0, q), w.o.stride)
-		// Dividing the C outputs is less work than dividing the n weights.
-		for i, sum := range w.sums[:rows] {
-			asm.Scale(w.o.at(q0+i, q), 1/sum)
-		}
+	}
+}
+
+// block attends from rows [q0,q1) of query head q to the document so far.
+func (w *attnForward) block(start, q0, q1, q int) {
+	n, rows := q1-start, q1-q0
+	w.g.GemmPacked(false, rows, n, w.c, w.qkv.from(q0, q), w.qkv.stride, w.keys, false, w.s, n)
+	lse := w.lse[(w.b*w.h+q)*w.t-w.b*w.t:]
+	for i := range rows {
+		row := w.s[i*n : (i+1)*n]
+		seen := row[:q0-start+i+1]
+		top := asm.Max(seen) * w.scale
+		sum := asm.ExpSum(seen, seen, w.scale, top)
+		w.sums[i] = sum
+		clear(row[len(seen):])
+		lse[q0+i] = top + float32(math.Log(float64(sum)))
+	}
+	w.g.GemmPacked(false, rows, w.c, n, w.s, n, w.values, false, w.o.from(q0, q), w.o.stride)
+	// Dividing the C outputs is less work than dividing the n weights.
+	for i, sum := range w.sums[:rows] {
+		asm.Scale(w.o.at(q0+i, q), 1/sum)
 	}
 }
 
@@ -143,14 +165,17 @@ func attentionBwdFast(h gpu.Host, a *AttentionBwdArgs) func() {
 	o := headRows[float32]{gpu.Float32s(h, a.O), a.H * a.C, a.C}
 	do := headRows[float32]{gpu.Float32s(h, a.DO), a.H * a.C, a.C}
 	d := headRows[float32]{gpu.Float32s(h, a.DQKV), k.qkv.stride, a.C}
-	strips := h.Scratch("attn.scores", pool.Threads()*k.strip)
-	dstrips := h.Scratch("attn.dscores", pool.Threads()*k.strip)
-	work := make([]attnBackward, pool.Threads())
+	threads, room := pool.Threads(), packRoom(a.T, a.C)
+	strips := h.Scratch("attn.scores", threads*k.strip)
+	dstrips := h.Scratch("attn.dscores", threads*k.strip)
+	packs := h.Scratch("attn.packed", threads*3*room)
+	work := make([]attnBackward, threads)
 	for i := range work {
 		w := &work[i]
 		*w = attnBackward{heads: k, o: o, do: do, d: d, lse: lse, g: k.serial[i],
-			s: strips[i*k.strip : (i+1)*k.strip], ds: dstrips[i*k.strip : (i+1)*k.strip]}
-		w.body = w.block
+			s: share(strips, i, k.strip), ds: share(dstrips, i, k.strip),
+			packKT: share(packs, 3*i, room), packVT: share(packs, 3*i+1, room), packK: share(packs, 3*i+2, room)}
+		w.body = w.document
 	}
 	tasks := func(worker, lo, hi int) {
 		w := &work[worker]
@@ -160,7 +185,7 @@ func attentionBwdFast(h gpu.Host, a *AttentionBwdArgs) func() {
 				clear(d.at(n, a.H+w.key))
 				clear(d.at(n, a.H+a.KV+w.key))
 			}
-			k.blocks(w.b, w.body)
+			k.documents(w.b, w.body)
 		}
 	}
 	return func() { pool.For(a.B*a.KV, 1, tasks) }
@@ -170,31 +195,44 @@ func attentionBwdFast(h gpu.Host, a *AttentionBwdArgs) func() {
 // blocks, and inside a block query heads, in rising order.
 type attnBackward struct {
 	*heads
-	o, do, d headRows[float32]
-	lse      []float32
-	g        *gemm.Serial
-	s, ds    []float32
-	b, key   int
-	body     func(start, q0, q1 int) // block, bound once
+	o, do, d              headRows[float32]
+	lse                   []float32
+	g                     *gemm.Serial
+	s, ds                 []float32
+	packKT, packVT, packK []float32
+	keysT, valuesT, keys  gemm.Packed // of the document under way
+	b, key                int
+	body                  func(start, end int) // document, bound once
 }
 
-func (w *attnBackward) block(start, q0, q1 int) {
-	n, rows, kh, vh := q1-start, q1-q0, w.h+w.key, w.h+w.kv+w.key
-	group, ld := w.h/w.kv, w.qkv.stride
-	for q := w.key * group; q < (w.key+1)*group; q++ {
-		w.g.Gemm(false, true, rows, n, w.c, w.qkv.from(q0, q), ld, w.qkv.from(start, kh), ld, false, w.s, n)
-		w.g.Gemm(false, true, rows, n, w.c, w.do.from(q0, q), w.do.stride, w.qkv.from(start, vh), ld, false, w.ds, n)
-		lse := w.lse[(w.b*w.h+q)*w.t-w.b*w.t:]
-		for i := range rows {
-			seen := q0 - start + i + 1
-			p, dp := w.s[i*n:(i+1)*n], w.ds[i*n:(i+1)*n]
-			asm.ExpSum(p[:seen], p[:seen], w.scale, lse[q0+i])
-			asm.DSoftmax(p[:seen], dp[:seen], asm.Dot(w.o.at(q0+i, q), w.do.at(q0+i, q)), w.scale)
-			clear(p[seen:])
-			clear(dp[seen:])
+func (w *attnBackward) document(start, end int) {
+	n, kh, vh, ld := end-start, w.h+w.key, w.h+w.kv+w.key, w.qkv.stride
+	w.keysT = gemm.PackB(w.packKT, true, n, w.c, w.qkv.from(start, kh), ld)
+	w.valuesT = gemm.PackB(w.packVT, true, n, w.c, w.qkv.from(start, vh), ld)
+	w.keys = gemm.PackB(w.packK, false, w.c, n, w.qkv.from(start, kh), ld)
+	group := w.h / w.kv
+	for q0 := start; q0 < end; q0 += w.rows {
+		for q := w.key * group; q < (w.key+1)*group; q++ {
+			w.block(start, q0, min(q0+w.rows, end), q)
 		}
-		w.g.Gemm(false, false, rows, w.c, n, w.ds, n, w.qkv.from(start, kh), ld, false, w.d.from(q0, q), ld)
-		w.g.Gemm(true, false, n, w.c, rows, w.ds, n, w.qkv.from(q0, q), ld, true, w.d.from(start, kh), ld)
-		w.g.Gemm(true, false, n, w.c, rows, w.s, n, w.do.from(q0, q), w.do.stride, true, w.d.from(start, vh), ld)
 	}
+}
+
+// block takes rows [q0,q1) of query head q back to the document so far.
+func (w *attnBackward) block(start, q0, q1, q int) {
+	n, rows, kh, vh, ld := q1-start, q1-q0, w.h+w.key, w.h+w.kv+w.key, w.qkv.stride
+	w.g.GemmPacked(false, rows, n, w.c, w.qkv.from(q0, q), ld, w.keysT, false, w.s, n)
+	w.g.GemmPacked(false, rows, n, w.c, w.do.from(q0, q), w.do.stride, w.valuesT, false, w.ds, n)
+	lse := w.lse[(w.b*w.h+q)*w.t-w.b*w.t:]
+	for i := range rows {
+		seen := q0 - start + i + 1
+		p, dp := w.s[i*n:(i+1)*n], w.ds[i*n:(i+1)*n]
+		asm.ExpSum(p[:seen], p[:seen], w.scale, lse[q0+i])
+		asm.DSoftmax(p[:seen], dp[:seen], asm.Dot(w.o.at(q0+i, q), w.do.at(q0+i, q)), w.scale)
+		clear(p[seen:])
+		clear(dp[seen:])
+	}
+	w.g.GemmPacked(false, rows, w.c, n, w.ds, n, w.keys, false, w.d.from(q0, q), ld)
+	w.g.Gemm(true, false, n, w.c, rows, w.ds, n, w.qkv.from(q0, q), ld, true, w.d.from(start, kh), ld)
+	w.g.Gemm(true, false, n, w.c, rows, w.s, n, w.do.from(q0, q), w.do.stride, true, w.d.from(start, vh), ld)
 }
