@@ -114,11 +114,18 @@ func tryFast(b *Builder, op gpu.Op, exact bool, pool *par.Pool, ref, h *Host) er
 	return nil
 }
 
+// allocations counts the heap allocations of one replay. The counter is the
+// whole process's, so the lowest of a few tries is taken: a body that allocates
+// does so every time.
 func allocations(b *Builder, op gpu.Op, pool *par.Pool) float64 {
 	h := NewHost(b, pool, false)
 	h.Allow(op)
 	body := op.BindHost(h)
-	return testing.AllocsPerRun(3, body)
+	least := testing.AllocsPerRun(1, body)
+	for try := 0; try < 5 && least > 0; try++ {
+		least = min(least, testing.AllocsPerRun(1, body))
+	}
+	return least
 }
 
 // trial binds and runs op on fresh memory and checks what it touched.

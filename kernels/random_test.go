@@ -1,0 +1,82 @@
+package kernels
+
+import (
+	"fmt"
+	"slices"
+	"testing"
+
+	"refrain/internal/num"
+	"refrain/kernels/kerneltest"
+)
+
+// draw hands out small sizes from one stream, so that a failing shape is
+// found again from the number in its name.
+type draw struct {
+	s num.Stream
+	i uint64
+}
+
+// upTo returns a size in [1,n].
+func (d *draw) upTo(n int) int {
+	d.i++
+	return 1 + int(d.s.Uintn(d.i, uint64(n)))
+}
+
+func (d *draw) coin() bool { return d.upTo(2) == 2 }
+
+// shape draws an arrangement of attention with documents.
+func (d *draw) shape() (s shape, docs []int) {
+	kv := d.upTo(3)
+	s = shape{d.upTo(3), d.upTo(230), kv * d.upTo(3), kv, d.upTo(40)}
+	for range d.upTo(5) - 1 {
+		docs = append(docs, d.upTo(s.t)-1)
+	}
+	slices.Sort(docs)
+	return s, docs
+}
+
+// random are the kernels whose fast versions split work in ways that depend on
+// the shape.
+var random = map[string]func(d *draw) trial{
+	"attn": func(d *draw) trial {
+		s, docs := d.shape()
+		return of(&Attention, fmt.Sprint(s, docs), func(b *builder) AttentionArgs { return attentionArgs(b, s, docs...) })
+	},
+	"attn_bwd": func(d *draw) trial {
+		s, docs := d.shape()
+		return of(&AttentionBwd, fmt.Sprint(s, docs), func(b *builder) AttentionBwdArgs { return attentionBwdArgs(b, s, docs...) })
+	},
+	"head_loss": func(d *draw) trial {
+		c := headCase{n: d.upTo(60), d: d.upTo(40), v: d.upTo(120), dx: d.coin(), dw: d.coin()}
+		c.chunk = d.upTo(c.n)
+		c.accumulateDW = c.dw && d.coin()
+		from, to := d.upTo(c.n)-1, d.upTo(c.n)
+		c.masked = func(n int) bool { return n >= from && n < to }
+		return of(&HeadLoss, fmt.Sprintf("%+v masked %d:%d", c, from, to), func(b *builder) HeadLossArgs { return headLossArgs(b, c) })
+	},
+	"rmsnorm_bwd": func(d *draw) trial {
+		n, w, acc := d.upTo(150), d.upTo(700), d.coin()
+		return of(&RMSNormBwd, fmt.Sprint(n, w, acc), func(b *builder) RMSNormBwdArgs { return rmsnormBwdArgs(b, n, w, acc) })
+	},
+	"embed_bwd": func(d *draw) trial {
+		n, v, w, acc := d.upTo(300), d.upTo(200), d.upTo(50), d.coin()
+		return of(&EmbedBwd, fmt.Sprint(n, v, w, acc), func(b *builder) EmbedBwdArgs { return embedBwdArgs(b, n, v, w, acc) })
+	},
+	"attn_decode": func(d *draw) trial {
+		kv := d.upTo(3)
+		rows, limit, h, c := d.upTo(4), d.upTo(90), kv*d.upTo(3), d.upTo(40)
+		return of(&AttnDecode, fmt.Sprint(rows, limit, h, kv, c), func(b *builder) AttnDecodeArgs { return decodeArgs(b, rows, limit, h, kv, c) })
+	},
+}
+
+func TestRandomShapes(t *testing.T) {
+	for name, f := range random {
+		for i := range uint64(10) {
+			c := f(&draw{s: num.NewStream("shapes/"+name, i)})
+			t.Run(fmt.Sprintf("%s/%d", name, i), func(t *testing.T) {
+				t.Log(c.Name)
+				kerneltest.Run(t, c.Case)
+			})
+		}
+	}
+}
