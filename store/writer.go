@@ -8,6 +8,7 @@ import (
 	"io"
 	"io/fs"
 	"path/filepath"
+	"slices"
 	"strings"
 
 	"github.com/cespare/xxhash/v2"
@@ -175,10 +176,9 @@ func (w *Writer) Append(docID uint64, source string, ids []uint32) error {
 	if len(w.all) >= 1<<32-1 {
 		return w.fail(fmt.Errorf("more than 2^32-1 documents"))
 	}
-	for i, id := range ids {
-		if int64(id) >= int64(w.m.Vocab) {
-			return w.fail(fmt.Errorf("document %d (%s): id %d at token %d is outside the vocabulary of %d", docID, source, id, i, w.m.Vocab))
-		}
+	if top := slices.Max(ids); int64(top) >= int64(w.m.Vocab) {
+		return w.fail(fmt.Errorf("document %d (%s): id %d at token %d is outside the vocabulary of %d",
+			docID, source, top, slices.Index(ids, top), w.m.Vocab))
 	}
 	if held := len(w.pending) / w.dtype.Size(); held > 0 && held+len(ids) > w.limits.document {
 		if err := w.flush(); err != nil {
@@ -190,20 +190,22 @@ func (w *Writer) Append(docID uint64, source string, ids []uint32) error {
 			return err
 		}
 	}
-	if w.dtype == U16 {
-		for _, id := range ids {
-			w.pending = binary.LittleEndian.AppendUint16(w.pending, uint16(id))
+	at, size := len(w.pending), w.dtype.Size()
+	w.pending = slices.Grow(w.pending, size*len(ids))[:at+size*len(ids)]
+	if dst := w.pending[at:]; w.dtype == U16 {
+		for i, id := range ids {
+			binary.LittleEndian.PutUint16(dst[2*i:], uint16(id))
 		}
 	} else {
-		for _, id := range ids {
-			w.pending = binary.LittleEndian.AppendUint32(w.pending, id)
+		for i, id := range ids {
+			binary.LittleEndian.PutUint32(dst[4*i:], id)
 		}
 	}
 	n := uint32(len(ids))
 	w.lengths, w.all = append(w.lengths, n), append(w.all, n)
 	w.docIDs = append(w.docIDs, docID)
 	w.index = append(w.index, w.sourceIndex(source))
-	if len(w.pending)/w.dtype.Size() >= w.limits.batch {
+	if len(w.pending)/size >= w.limits.batch {
 		return w.flush()
 	}
 	return nil

@@ -4,6 +4,7 @@ import (
 	"context"
 	"crypto/sha256"
 	"fmt"
+	"slices"
 
 	"refrain/pipeline"
 	"refrain/stages/item"
@@ -31,37 +32,47 @@ func DefaultBoundary(t *tokenize.Tokenizer) (store.Boundary, error) {
 // Hashes[i] of a result is the first 16 bytes of the SHA-256 of the text.
 func Encode(t *tokenize.Tokenizer, b store.Boundary, n, cacheBytes int) pipeline.Stage[*item.Docs, *item.Tokens] {
 	return pipeline.OrderedWith(n,
-		func(int) *tokenize.Encoder { return t.NewEncoder(cacheBytes) },
-		func(ctx context.Context, e **tokenize.Encoder, docs *item.Docs) (*item.Tokens, error) {
+		func(int) encoder { return encoder{enc: t.NewEncoder(cacheBytes), boundary: b} },
+		func(ctx context.Context, e *encoder, docs *item.Docs) (*item.Tokens, error) {
 			if len(docs.Docs) > 0 {
 				pipeline.AtIndex(ctx, "block from document", int64(docs.Docs[0].ID))
 			}
-			return encode(*e, b, docs), nil
+			return e.encode(docs), nil
 		})
 }
 
-func encode(e *tokenize.Encoder, b store.Boundary, docs *item.Docs) *item.Tokens {
+// encoder is what a worker keeps between blocks.
+type encoder struct {
+	enc      *tokenize.Encoder
+	boundary store.Boundary
+	ids      []uint32 // scratch: large enough for the worst block, so results can be exact
+}
+
+func (e *encoder) encode(docs *item.Docs) *item.Tokens {
 	n := len(docs.Docs)
 	out := &item.Tokens{
-		Seq:    docs.Seq,
-		IDs:    make([]uint32, 0, docs.Bytes/3+int64(2*n)), // prose and code need 3 to 5 bytes a token
-		Ends:   make([]int, n),
+		Seq: docs.Seq, Ends: make([]int, n),
 		DocIDs: make([]uint64, n), Sources: make([]string, n), Hashes: make([][16]byte, n),
 		Bytes: docs.Bytes,
 	}
+	ids := e.ids[:0]
 	for i := range docs.Docs {
 		d := &docs.Docs[i]
 		if len(d.Text) > 0 {
-			if b.BOS != nil {
-				out.IDs = append(out.IDs, *b.BOS)
+			if e.boundary.BOS != nil {
+				ids = append(ids, *e.boundary.BOS)
 			}
-			out.IDs = e.Append(out.IDs, d.Text)
-			if b.EOS != nil {
-				out.IDs = append(out.IDs, *b.EOS)
+			// With this room, the encoder does not grow the slice in small steps.
+			ids = slices.Grow(ids, len(d.Text)+8)
+			ids = e.enc.Append(ids, d.Text)
+			if e.boundary.EOS != nil {
+				ids = append(ids, *e.boundary.EOS)
 			}
 		}
 		sum := sha256.Sum256(d.Text)
-		out.Ends[i], out.DocIDs[i], out.Sources[i], out.Hashes[i] = len(out.IDs), d.ID, d.Source, [16]byte(sum[:16])
+		out.Ends[i], out.DocIDs[i], out.Sources[i], out.Hashes[i] = len(ids), d.ID, d.Source, [16]byte(sum[:16])
 	}
+	e.ids = ids
+	out.IDs = slices.Clone(ids)
 	return out
 }

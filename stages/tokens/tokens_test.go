@@ -429,10 +429,10 @@ func TestEncodeConforms(t *testing.T) {
 	tok, texts := trained(t), makeTexts(48)
 	eos := uint32(0)
 	b := store.Boundary{EOS: &eos, BOS: &eos}
-	enc := tok.NewEncoder(1 << 12)
+	enc := encoder{enc: tok.NewEncoder(1 << 12), boundary: b}
 	var want []*item.Tokens
 	for _, d := range blocks(texts, 4) {
-		want = append(want, encode(enc, b, d))
+		want = append(want, enc.encode(d))
 	}
 	same := func(a, b *item.Tokens) bool {
 		return a.Seq == b.Seq && a.Bytes == b.Bytes && slices.Equal(a.IDs, b.IDs) && slices.Equal(a.Ends, b.Ends) &&
@@ -457,7 +457,7 @@ func TestWriteConforms(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	enc := tok.NewEncoder(1 << 12)
+	enc := encoder{enc: tok.NewEncoder(1 << 12), boundary: b}
 	var last *writing
 	pipelinetest.RunSink(t, pipelinetest.SinkCase[*item.Tokens]{
 		New: func() pipeline.Stage[*item.Tokens, struct{}] {
@@ -475,7 +475,7 @@ func TestWriteConforms(t *testing.T) {
 		Inputs: func() []*item.Tokens {
 			var out []*item.Tokens
 			for _, d := range blocks(texts, 4) {
-				out = append(out, encode(enc, b, d))
+				out = append(out, enc.encode(d))
 			}
 			return out
 		},
