@@ -26,6 +26,7 @@ type app struct {
 	signals  *signals
 	quiet    bool
 	bars     bool // progress is drawn on err, which is a terminal
+	color    bool // out is a terminal that shows colours, and NO_COLOR is not set
 }
 
 // terminal reports whether w is one, so that bars and colours make sense.
@@ -65,7 +66,7 @@ Exit codes: 0 done, 1 failed, 2 command line or configuration, 3 input refused,
 	})
 	group(c,
 		a.dataCommand(), a.tokenizerCommand(), a.configCommand(), a.planCommand(),
-		a.trainCommand(), a.evalCommand(), a.sampleCommand(),
+		a.trainCommand(), a.evalCommand(), a.sampleCommand(), a.reportCommand(), a.demoCommand(),
 	)
 	return c
 }
@@ -96,10 +97,9 @@ func bad(c *cobra.Command, format string, list ...any) error {
 	return fmt.Errorf("%w: %s\nsee: %s --help", errUsage, fmt.Sprintf(format, list...), c.CommandPath())
 }
 
-// paint colours text for a terminal; everywhere else, and with NO_COLOR set,
-// it is left alone.
+// paint colours text where colours are shown; elsewhere it is left alone.
 func (a *app) paint(code, text string) string {
-	if !terminal(a.out) || os.Getenv("NO_COLOR") != "" || os.Getenv("TERM") == "dumb" {
+	if !a.color {
 		return text
 	}
 	return "\x1b[" + code + "m" + text + "\x1b[0m"

@@ -1,0 +1,182 @@
+// Package report turns run folders into one self-contained HTML page: curves,
+// tables, provenance, and the numbers behind every figure. It reads what runs
+// left behind and computes nothing that is not in their files.
+package report
+
+import (
+	"bufio"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+
+	"refrain/internal/run"
+)
+
+// Step is one optimiser step of a run.
+type Step struct {
+	Step  int64
+	Epoch float64
+	Loss  float64
+	Norm  float64
+	LR    float64
+	TokS  float64 // 0 where not logged
+	Wait  float64
+}
+
+// Eval is one validation of a run.
+type Eval struct {
+	Step   int64
+	Epoch  float64
+	Loss   float64
+	Tokens int64
+}
+
+// Run is what a run folder says.
+type Run struct {
+	Name   string
+	Folder string
+	Info   run.Info
+	Exit   *run.Exit // nil while the run goes on or after a kill
+	Config string    // resolved, with origins
+	Steps  []Step
+	Evals  []Eval
+	Chain  string // after the last step
+}
+
+// metricsLine is any line of metrics.jsonl.
+type metricsLine struct {
+	Type   string  `json:"type"`
+	Step   int64   `json:"step"`
+	Epoch  float64 `json:"epoch"`
+	Loss   float64 `json:"loss"`
+	Norm   float64 `json:"norm"`
+	LR     float64 `json:"lr"`
+	TokS   float64 `json:"tok_s"`
+	Wait   float64 `json:"wait"`
+	Tokens int64   `json:"tokens"`
+	Chain  string  `json:"chain"`
+}
+
+// Load reads a run folder. Steps that a resumed run did again appear once, as
+// they were done last.
+func Load(folder string) (*Run, error) {
+	r := &Run{Name: filepath.Base(filepath.Clean(folder)), Folder: folder}
+	b, err := os.ReadFile(filepath.Join(folder, run.RunFile))
+	if err != nil {
+		return nil, fmt.Errorf("%s is not a run folder: %w", folder, err)
+	}
+	if err := json.Unmarshal(b, &r.Info); err != nil {
+		return nil, fmt.Errorf("%s: %s: %w", folder, run.RunFile, err)
+	}
+	if b, err = os.ReadFile(filepath.Join(folder, run.ExitFile)); err == nil {
+		r.Exit = &run.Exit{}
+		if err := json.Unmarshal(b, r.Exit); err != nil {
+			return nil, fmt.Errorf("%s: %s: %w", folder, run.ExitFile, err)
+		}
+	} else if !errors.Is(err, os.ErrNotExist) {
+		return nil, err
+	}
+	if b, err = os.ReadFile(filepath.Join(folder, run.ConfigFile)); err == nil {
+		r.Config = string(b)
+	}
+	return r, r.metrics()
+}
+
+func (r *Run) metrics() error {
+	f, err := os.Open(filepath.Join(r.Folder, run.MetricsFile))
+	if errors.Is(err, os.ErrNotExist) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	sc := bufio.NewScanner(f)
+	sc.Buffer(nil, 1<<20)
+	for n := 1; sc.Scan(); n++ {
+		var m metricsLine
+		if err := json.Unmarshal(sc.Bytes(), &m); err != nil {
+			continue // a line cut short by a kill; the step is done again
+		}
+		switch m.Type {
+		case "step":
+			for len(r.Steps) > 0 && r.Steps[len(r.Steps)-1].Step >= m.Step {
+				r.Steps = r.Steps[:len(r.Steps)-1]
+			}
+			r.Steps = append(r.Steps, Step{m.Step, m.Epoch, m.Loss, m.Norm, m.LR, m.TokS, m.Wait})
+			r.Chain = m.Chain
+		case "eval":
+			for len(r.Evals) > 0 && r.Evals[len(r.Evals)-1].Step >= m.Step {
+				r.Evals = r.Evals[:len(r.Evals)-1]
+			}
+			r.Evals = append(r.Evals, Eval{Step: m.Step, Loss: m.Loss, Tokens: m.Tokens})
+		}
+	}
+	if err := sc.Err(); err != nil {
+		return fmt.Errorf("%s: %w", run.MetricsFile, err)
+	}
+	for i := range r.Evals {
+		for _, s := range r.Steps {
+			if s.Step == r.Evals[i].Step {
+				r.Evals[i].Epoch = s.Epoch
+			}
+		}
+	}
+	return nil
+}
+
+// EpochMeans returns the mean training loss of every whole or begun epoch.
+func (r *Run) EpochMeans() (epoch, loss []float64) {
+	var sum float64
+	var n int
+	cur := 0.0
+	flush := func() {
+		if n > 0 {
+			epoch, loss = append(epoch, cur), append(loss, sum/float64(n))
+		}
+		sum, n = 0, 0
+	}
+	for _, s := range r.Steps {
+		// A step that ends exactly at an epoch's end belongs to that epoch.
+		e := ceil(s.Epoch)
+		if e != cur {
+			flush()
+			cur = e
+		}
+		sum += s.Loss
+		n++
+	}
+	flush()
+	return epoch, loss
+}
+
+func ceil(x float64) float64 {
+	i := float64(int64(x))
+	if x-i > 1e-9 {
+		return i + 1
+	}
+	return i
+}
+
+// Speed returns the median of the logged speeds in tokens a second, and the
+// largest logged share of waiting after the first logged step.
+func (r *Run) Speed() (tokS, wait float64) {
+	var v []float64
+	for i, s := range r.Steps {
+		if s.TokS > 0 && i > 0 {
+			v = append(v, s.TokS)
+			wait = max(wait, s.Wait)
+		}
+	}
+	return medianOf(v), wait
+}
+
+// FinalVal returns the last validation loss, and whether there is one.
+func (r *Run) FinalVal() (float64, bool) {
+	if len(r.Evals) == 0 {
+		return 0, false
+	}
+	return r.Evals[len(r.Evals)-1].Loss, true
+}
