@@ -24,6 +24,7 @@ type headLoss struct {
 	accumulate         bool
 	rows               func(worker, lo, hi int) // work on rows of the chunk at first
 	first              int                      // token of the chunk's first row
+	clean              []float32                // [Chunk,D]: hidden states of a chunk with zeros where masked
 }
 
 // headPlans are the products of one chunk size. dw[1] adds to dw, dw[0] does not.
@@ -47,6 +48,7 @@ func headLossFast(h gpu.Host, a *HeadLossArgs) func() {
 	if !a.DW.IsZero() {
 		l.dw = gpu.Float32s(h, a.DW)
 	}
+	l.clean = h.Scratch("head_loss.x", l.chunk*l.d)[:l.chunk*l.d]
 	l.full = l.plans(h, l.chunk)
 	if r := l.n % l.chunk; r != 0 {
 		l.tail = l.plans(h, r)
@@ -81,12 +83,16 @@ func (l *headLoss) run() {
 			p = &l.tail
 		}
 		x := l.x[l.first*l.d : (l.first+m)*l.d]
-		if l.allMasked(m) {
+		switch l.masked(m) {
+		case m:
 			clear(l.loss[l.first : l.first+m])
 			if l.dx != nil {
 				clear(l.dx[l.first*l.d : (l.first+m)*l.d])
 			}
 			continue
+		case 0:
+		default:
+			x = l.withoutMasked(x)
 		}
 		p.logits.Run(x, l.w, l.logits)
 		l.pool.For(m, 4, l.rows)
@@ -103,13 +109,26 @@ func (l *headLoss) run() {
 	}
 }
 
-func (l *headLoss) allMasked(m int) bool {
-	for n := l.first; n < l.first+m; n++ {
-		if l.targets[n] != -1 {
-			return false
+// masked counts the masked rows of a chunk of m.
+func (l *headLoss) masked(m int) (count int) {
+	for _, target := range l.targets[l.first : l.first+m] {
+		if target == -1 {
+			count++
 		}
 	}
-	return true
+	return count
+}
+
+// withoutMasked copies the chunk's hidden states with zeros for masked rows, so
+// that what stands there cannot reach dw even when it is not finite.
+func (l *headLoss) withoutMasked(x []float32) []float32 {
+	copy(l.clean, x)
+	for i := range len(x) / l.d {
+		if l.targets[l.first+i] == -1 {
+			clear(l.clean[i*l.d : (i+1)*l.d])
+		}
+	}
+	return l.clean[:len(x)]
 }
 
 // softmaxRows turns logits of rows [lo,hi) of the chunk into losses and, where

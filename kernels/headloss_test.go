@@ -65,6 +65,16 @@ func headLossSuite() suite {
 	} {
 		s.cases = append(s.cases, of(&HeadLoss, name, func(b *builder) HeadLossArgs { return headLossArgs(b, c) }))
 	}
+	s.cases = append(s.cases, of(&HeadLoss, "masked rows are not finite", func(b *builder) HeadLossArgs {
+		a := headLossArgs(b, headCase{29, 9, 20, 8, true, true, false, odd})
+		a.X = b.Values("odd", func(i int) float64 {
+			if odd(i / 9) {
+				return []float64{math.NaN(), math.Inf(1), math.Inf(-1)}[i%3]
+			}
+			return math.Sin(float64(i))
+		}, 29, 9)
+		return a
+	}))
 	for name, masked := range map[string]func(int) bool{"all count": none, "some masked": odd} {
 		s.gradients[name] = func(t testing.TB, b *builder) kerneltest.Gradient {
 			a := headLossArgs(b, headCase{5, 3, 7, 2, true, true, false, masked})

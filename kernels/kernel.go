@@ -80,6 +80,8 @@ type op[A any] struct {
 	reads, writes []gpu.Span
 }
 
+var _ gpu.Op = (*op[FillArgs])(nil)
+
 func (o *op[A]) Name() string                       { return o.k.Name }
 func (o *op[A]) Access() (reads, writes []gpu.Span) { return o.reads, o.writes }
 func (o *op[A]) Cost() gpu.Cost                     { return o.k.Cost(&o.a) }

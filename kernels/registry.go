@@ -1,7 +1,5 @@
 package kernels
 
-import "refrain/gpu"
-
 // Entry is what the registry knows of a kernel.
 type Entry struct {
 	Name                                          string
@@ -28,6 +26,3 @@ func All() []Entry {
 		RoPEAt.entry(), AttnDecode.entry(),
 	}
 }
-
-// kernel names of one Program are unique, and gpu.Op is what a kernel makes.
-var _ gpu.Op = (*op[FillArgs])(nil)
