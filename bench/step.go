@@ -116,46 +116,13 @@ func Step(ctx context.Context, cfg StepConfig, profile bool) (res *StepResult, e
 	rows := pipeline.Source(p, "repack", pipeline.LinkConfig{Items: 4}, repack.Source(stream, cfg.B, 0, total))
 	batches := pipeline.Then(p, "batch", rows, pipeline.LinkConfig{Items: 2, Release: pipeline.ReleaseOf((*item.Batch).Drop)}, b)
 	ready := pipeline.Then(p, "upload", batches, pipeline.LinkConfig{Items: 1, Release: pipeline.ReleaseOf((*item.DeviceBatch).Drop)}, up)
-	var times []time.Duration
-	var idle time.Duration
-	pipeline.Sink(p, "step", ready, pipeline.StageFunc[*item.DeviceBatch, struct{}](
-		func(ctx context.Context, in pipeline.In[*item.DeviceBatch], _ pipeline.Out[struct{}]) error {
-			var last time.Time
-			done := func(step int64) {
-				now := time.Now()
-				if step > int64(cfg.Warm) {
-					times = append(times, now.Sub(last))
-				} else if step == int64(cfg.Warm) {
-					idle = tr.Idle()
-				}
-				last = now
-			}
-			for b, err := range pipeline.Each(ctx, in) {
-				if err != nil {
-					return err
-				}
-				r, ok, err := tr.Step(ctx, b)
-				if err != nil {
-					return err
-				}
-				if ok {
-					done(r.Step)
-				}
-			}
-			r, ok, err := tr.Flush(ctx)
-			if ok {
-				done(r.Step)
-			}
-			return err
-		}))
+	m := &meter{tr: tr, warm: int64(cfg.Warm)}
+	pipeline.Sink(p, "step", ready, pipeline.StageFunc[*item.DeviceBatch, struct{}](m.run))
 	if err := p.Run(ctx); err != nil {
 		return nil, err
 	}
-	var sum time.Duration
-	for _, t := range times {
-		sum += t
-	}
-	res = &StepResult{Best: slices.Min(times), Wait: float64(tr.Idle()-idle) / float64(sum)}
+	times := m.times
+	res = &StepResult{Best: slices.Min(times), Wait: m.wait()}
 	tokens := float64(cfg.B * cfg.T)
 	med := median(times)
 	threads := 0
@@ -175,4 +142,53 @@ func Step(ctx context.Context, cfg StepConfig, profile bool) (res *StepResult, e
 		}
 	}
 	return res, nil
+}
+
+// meter is the end of the chain: it steps and notes when each step is done.
+type meter struct {
+	tr    *train.Trainer
+	warm  int64
+	times []time.Duration // of the steps after warm
+	last  time.Time
+	idle  time.Duration // of the device, when measuring began
+}
+
+func (m *meter) run(ctx context.Context, in pipeline.In[*item.DeviceBatch], _ pipeline.Out[struct{}]) error {
+	for b, err := range pipeline.Each(ctx, in) {
+		if err != nil {
+			return err
+		}
+		r, ok, err := m.tr.Step(ctx, b)
+		if err != nil {
+			return err
+		}
+		if ok {
+			m.done(r.Step)
+		}
+	}
+	r, ok, err := m.tr.Flush(ctx)
+	if ok {
+		m.done(r.Step)
+	}
+	return err
+}
+
+func (m *meter) done(step int64) {
+	now := time.Now()
+	switch {
+	case step > m.warm:
+		m.times = append(m.times, now.Sub(m.last))
+	case step == m.warm:
+		m.idle = m.tr.Idle()
+	}
+	m.last = now
+}
+
+// wait is the share of the measured time in which the device had nothing to do.
+func (m *meter) wait() float64 {
+	var sum time.Duration
+	for _, t := range m.times {
+		sum += t
+	}
+	return float64(m.tr.Idle()-m.idle) / float64(sum)
 }

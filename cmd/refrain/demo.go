@@ -23,7 +23,7 @@ epoch or packed anew, usual or strong weight decay, two seeds, and a baseline
 that stops early. It kills one run and resumes it, and writes report.html. On a
 slow machine it measures first, says so, and makes fewer epochs.`,
 		Example: `  refrain demo
-  refrain demo --quick --out /tmp/demo
+  refrain demo --quick --out quick-demo
   refrain demo --corpus ~/notes`,
 		Args: args(cobra.NoArgs),
 		RunE: func(c *cobra.Command, _ []string) error {
