@@ -202,7 +202,7 @@ func (a *arrowReader) schema(fields []arrowField) error {
 		a.text = f
 	}
 	if a.text == nil {
-		return a.unusable(fmt.Sprintf("no column %q among %q; %s", want, names[:min(len(names), 16)], hint(nearest(want, names))), "set data.field to the text column")
+		return a.unusable(fmt.Sprintf("no column %q among %q; %s", want, shortList(names), hint(nearest(want, names))), "set data.field to the text column")
 	}
 	switch a.text.typ {
 	case arrowUtf8, arrowLargeUtf8:
@@ -405,14 +405,12 @@ func (a *arrowReader) inflate(codec int, bufs [][]byte) error {
 
 // indexed sends the rows of a dictionary column.
 func (a *arrowReader) indexed(node extent, bufs [][]byte) error {
-	if a.dict == nil {
-		if node.n == node.off { // all null needs no values
-			return a.rows(int(node.off), func(int) bool { return true }, nil)
-		}
-		return damage("rows of column %q come before its dictionary", a.r.o.Field)
-	}
 	if err := checkValidity(node, bufs[0]); err != nil {
 		return err
+	}
+	values := int64(0) // no dictionary is needed where every row is null
+	if a.dict != nil {
+		values = int64(a.dict.Len())
 	}
 	n, size := node.off, int64(a.text.idxBits/8)
 	if int64(len(bufs[1])) < n*size {
@@ -421,8 +419,8 @@ func (a *arrowReader) indexed(node extent, bufs [][]byte) error {
 	idx := func(i int) uint64 { return index(bufs[1], i, a.text.idxBits, a.text.idxSign) }
 	null := func(i int) bool { return len(bufs[0]) > 0 && bufs[0][i/8]>>(i%8)&1 == 0 }
 	for i := range int(n) {
-		if !null(i) && idx(i) >= uint64(a.dict.Len()) {
-			return damage("row %d has index %d of a dictionary of %d", i, int64(idx(i)), a.dict.Len())
+		if !null(i) && idx(i) >= uint64(values) {
+			return damage("row %d has index %d of a dictionary of %d", i, int64(idx(i)), values)
 		}
 	}
 	return a.rows(int(n), func(i int) bool { return null(i) || a.dict.IsNull(int(idx(i))) },

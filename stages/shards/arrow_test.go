@@ -365,6 +365,15 @@ func batchTable(off, n uint64) []byte {
 	return append(append(b, le(off, 8)...), append(le(n, 8), 0, 0)...) // at 28
 }
 
+// schemaOnly is a stream without batches.
+func schemaOnly(t *testing.T, s *arrow.Schema) []byte {
+	var buf bytes.Buffer
+	if err := ipc.NewWriter(&buf, ipc.WithSchema(s)).Close(); err != nil {
+		t.Fatal(err)
+	}
+	return buf.Bytes()
+}
+
 func TestArrowLimits(t *testing.T) {
 	raw, err := os.ReadFile("testdata/string.arrows")
 	if err != nil {
@@ -383,15 +392,48 @@ func TestArrowLimits(t *testing.T) {
 			fs = append(fs, arrow.Field{Name: fmt.Sprint("c", i), Type: arrow.FixedWidthTypes.Boolean})
 		}
 		fs = append(fs, arrow.Field{Name: "text", Type: arrow.BinaryTypes.String})
-		var buf bytes.Buffer
-		w := ipc.NewWriter(&buf, ipc.WithSchema(arrow.NewSchema(fs, nil)))
-		if err := w.Close(); err != nil {
-			t.Fatal(err)
-		}
-		return readArrow(t, buf.Bytes(), Options{}).err
+		return readArrow(t, schemaOnly(t, arrow.NewSchema(fs, nil)), Options{}).err
 	}
 	if err := fields(maxArrowFields); err != nil {
 		t.Errorf("%d fields: %v", maxArrowFields, err)
 	}
 	wantErr(t, fields(maxArrowFields+1), "more than 1024 fields")
+	nested := func(depth int) error {
+		dt := arrow.DataType(arrow.FixedWidthTypes.Boolean)
+		for range depth - 1 {
+			dt = arrow.ListOf(dt)
+		}
+		s := arrow.NewSchema([]arrow.Field{{Name: "deep", Type: dt}, {Name: "text", Type: arrow.BinaryTypes.String}}, nil)
+		return readArrow(t, schemaOnly(t, s), Options{}).err
+	}
+	if err := nested(maxArrowDepth); err != nil {
+		t.Errorf("depth %d: %v", maxArrowDepth, err)
+	}
+	wantErr(t, nested(maxArrowDepth+1), "nested deeper than 8")
+	named := func(n int) error {
+		s := arrow.NewSchema([]arrow.Field{{Name: strings.Repeat("n", n), Type: arrow.FixedWidthTypes.Boolean}, {Name: "text", Type: arrow.BinaryTypes.String}}, nil)
+		return readArrow(t, schemaOnly(t, s), Options{}).err
+	}
+	if err := named(maxArrowName); err != nil {
+		t.Errorf("a name of %d bytes: %v", maxArrowName, err)
+	}
+	wantErr(t, named(maxArrowName+1), "field name of 4097 bytes")
+	pairs := func(n int) error {
+		k := make([]string, n)
+		m := arrow.NewMetadata(k, k)
+		s := arrow.NewSchema([]arrow.Field{{Name: "text", Type: arrow.BinaryTypes.String}}, &m)
+		return readArrow(t, schemaOnly(t, s), Options{}).err
+	}
+	if err := pairs(maxArrowPairs); err != nil {
+		t.Errorf("%d pairs: %v", maxArrowPairs, err)
+	}
+	wantErr(t, pairs(maxArrowPairs+1), "1025 metadata pairs")
+	// Two thousand million rows without bytes behind them must not be walked.
+	text := &arrowField{name: "text", typ: arrowUtf8, dict: true, idxBits: 32, idxSign: true}
+	a := &arrowReader{r: &run{in: &Input{Path: "x"}, o: Options{}.withDefaults()}, text: text}
+	for _, nulls := range []int64{0, 1<<31 - 1} {
+		if err := a.indexed(extent{1<<31 - 1, nulls}, [][]byte{nil, nil}); err == nil {
+			t.Error("rows without bytes passed")
+		}
+	}
 }

@@ -189,7 +189,7 @@ func (d *decoder) column(s *schema.Schema) (int, *schema.Column, error) {
 		found = i
 	}
 	if found < 0 {
-		return 0, nil, &schemaFault{fmt.Sprintf("no column %q among %q; %s", d.field, tops[:min(len(tops), 16)], hint(nearest(d.field, tops))), "set data.field to the text column"}
+		return 0, nil, &schemaFault{fmt.Sprintf("no column %q among %q; %s", d.field, shortList(tops), hint(nearest(d.field, tops))), "set data.field to the text column"}
 	}
 	c := s.Column(found)
 	_, isString := c.LogicalType().(schema.StringLogicalType)

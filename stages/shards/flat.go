@@ -11,6 +11,7 @@ const (
 	maxArrowMeta   = 16 << 20 // bytes of one message's metadata, or of the footer
 	maxArrowFields = 1024     // fields of a schema, nested ones included
 	maxArrowDepth  = 8        // nesting of fields
+	maxArrowName   = 4096     // bytes of a field's name
 	maxArrowPairs  = 1024     // key-value pairs of one table
 )
 
@@ -125,9 +126,14 @@ func (f *flat) vector(t, id, size int) (start, n int) {
 	return v + 4, n
 }
 
+// str copies a string, which is bounded because many tables may share one.
 func (f *flat) str(t, id int) string {
 	p, n := f.vector(t, id, 1)
 	if p == 0 {
+		return ""
+	}
+	if n > maxArrowName {
+		f.fail(fmt.Errorf("a field name of %d bytes, more than %d", n, maxArrowName))
 		return ""
 	}
 	return string(f.b[p : p+n])

@@ -88,7 +88,7 @@ func nearest(want string, names []string) []string {
 	})
 	var out []string
 	for _, c := range cs[:min(3, len(cs))] {
-		out = append(out, c.name)
+		out = append(out, string(clip([]byte(c.name))))
 	}
 	return out
 }

@@ -57,7 +57,7 @@ func (j *jsonReader) find(line []byte) (text []byte, isNull bool, err error) {
 	err = j.object(0, func(name []byte) error {
 		if found || string(name) != j.field {
 			if len(keys) < 64 {
-				keys = append(keys, string(name))
+				keys = append(keys, string(clip(name)))
 			}
 			return j.value(1)
 		}
@@ -105,7 +105,7 @@ func (j *jsonReader) missing(keys []string) error {
 		msg += "; " + h
 	} else if len(keys) > 0 {
 		sort.Strings(keys)
-		msg += fmt.Sprintf(" among %q", keys[:min(8, len(keys))])
+		msg += fmt.Sprintf(" among %q", shortList(keys))
 	}
 	return j.fault(faultField, 0, msg+" (the field is set by data.field)")
 }
@@ -441,4 +441,13 @@ func clip(b []byte) []byte {
 		return append(append([]byte(nil), b[:64]...), "..."...)
 	}
 	return b
+}
+
+// shortList is the first few of names, each shortened, for a message.
+func shortList(names []string) []string {
+	var out []string
+	for _, n := range names[:min(len(names), 16)] {
+		out = append(out, string(clip([]byte(n))))
+	}
+	return out
 }

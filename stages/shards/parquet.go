@@ -249,7 +249,7 @@ func (p *child) frame(kind byte, body []byte) error {
 			return err
 		}
 	case kind == frameSchema:
-		detail, fix, _ := strings.Cut(string(body), "\n")
+		detail, fix, _ := strings.Cut(string(body[:min(len(body), 4096)]), "\n")
 		return &Error{Path: p.r.in.Path, Reason: Schema, Detail: detail, Fix: fix}
 	case kind == frameFault:
 		return errors.New(string(clip(body)))
