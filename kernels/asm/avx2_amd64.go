@@ -9,30 +9,60 @@ package asm
 //go:noescape
 func tileVec(k int, a *float32, b *float32, c *float32, ldc int, accumulate int)
 
-// packRows6Vec copies 8*k8 columns of 6 rows of src, lds apart, to dst column by column. It writes up to 2 floats past the end.
+// tile512Vec sets a 12x32 tile of C, rows ldc apart, to A*B, plus its old value when accumulate is not 0.
+//
+//go:noescape
+func tile512Vec(k int, a *float32, b *float32, c *float32, ldc int, accumulate int)
+
+// packRows6Vec copies 8*k8 columns of 6 rows of src, lds apart, to dst column by column. It writes 2 floats past the end.
 //
 //go:noescape
 func packRows6Vec(k8 int, dst *float32, src *float32, lds int)
-
-// packRows16Vec copies 8*k8 columns of 16 rows of src, lds apart, to dst column by column. It writes up to 2 floats past the end.
-//
-//go:noescape
-func packRows16Vec(k8 int, dst *float32, src *float32, lds int)
 
 // packCols6Vec copies k rows of src, lds apart, to panels of 6 columns, stride apart in dst. panels and k are above 0.
 //
 //go:noescape
 func packCols6Vec(panels int, k int, dst *float32, src *float32, lds int, stride int)
 
+// packRows12Vec copies 8*k8 columns of 12 rows of src, lds apart, to dst column by column.
+//
+//go:noescape
+func packRows12Vec(k8 int, dst *float32, src *float32, lds int)
+
+// packCols12Vec copies k rows of src, lds apart, to panels of 12 columns, stride apart in dst. panels and k are above 0.
+//
+//go:noescape
+func packCols12Vec(panels int, k int, dst *float32, src *float32, lds int, stride int)
+
+// packRows16Vec copies 8*k8 columns of 16 rows of src, lds apart, to dst column by column.
+//
+//go:noescape
+func packRows16Vec(k8 int, dst *float32, src *float32, lds int)
+
 // packCols16Vec copies k rows of src, lds apart, to panels of 16 columns, stride apart in dst. panels and k are above 0.
 //
 //go:noescape
 func packCols16Vec(panels int, k int, dst *float32, src *float32, lds int, stride int)
 
+// packRows32Vec copies 8*k8 columns of 32 rows of src, lds apart, to dst column by column.
+//
+//go:noescape
+func packRows32Vec(k8 int, dst *float32, src *float32, lds int)
+
+// packCols32Vec copies k rows of src, lds apart, to panels of 32 columns, stride apart in dst. panels and k are above 0.
+//
+//go:noescape
+func packCols32Vec(panels int, k int, dst *float32, src *float32, lds int, stride int)
+
 // fmaPeakVec runs 24*n fused multiply-adds of 8 lanes; xy holds the two factors and 8 floats receive the sum.
 //
 //go:noescape
 func fmaPeakVec(n int, xy *float32)
+
+// fmaPeak512Vec runs 24*n fused multiply-adds of 16 lanes; xy holds the two factors and 16 floats receive the sum.
+//
+//go:noescape
+func fmaPeak512Vec(n int, xy *float32)
 
 // dotVec returns the sum of a*b.
 //

@@ -7,16 +7,23 @@ package asm
 const (
 	vectorName = ""
 	vector     = false
+	wide       = false
 )
 
 const unreachable = "asm: vector kernel called in a build without one"
 
 func tileVec(int, *float32, *float32, *float32, int, int)                { panic(unreachable) }
+func tile512Vec(int, *float32, *float32, *float32, int, int)             { panic(unreachable) }
 func packRows6Vec(int, *float32, *float32, int)                          { panic(unreachable) }
-func packRows16Vec(int, *float32, *float32, int)                         { panic(unreachable) }
 func packCols6Vec(int, int, *float32, *float32, int, int)                { panic(unreachable) }
+func packRows12Vec(int, *float32, *float32, int)                         { panic(unreachable) }
+func packCols12Vec(int, int, *float32, *float32, int, int)               { panic(unreachable) }
+func packRows16Vec(int, *float32, *float32, int)                         { panic(unreachable) }
 func packCols16Vec(int, int, *float32, *float32, int, int)               { panic(unreachable) }
+func packRows32Vec(int, *float32, *float32, int)                         { panic(unreachable) }
+func packCols32Vec(int, int, *float32, *float32, int, int)               { panic(unreachable) }
 func fmaPeakVec(int, *float32)                                           { panic(unreachable) }
+func fmaPeak512Vec(int, *float32)                                        { panic(unreachable) }
 func dotVec(int, *float32, *float32) float32                             { panic(unreachable) }
 func dot3Vec(int, *float32, *float32, *float32) float32                  { panic(unreachable) }
 func sumSqVec(int, *float32) float32                                     { panic(unreachable) }

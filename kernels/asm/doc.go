@@ -17,6 +17,10 @@
 // side by side and fuses multiplications with additions, so a run must be
 // resumed with the set it was started with to get equal bits.
 //
+// Matrix products have a second choice, [BestTiles]: with AVX-512 the tile is
+// 12x32 instead of 6x16, about twice as fast where the processor has two units of
+// that width, and with the same bits.
+//
 // # Arguments
 //
 // Slices that are walked together must have equal lengths; anything else panics,

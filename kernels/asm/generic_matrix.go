@@ -2,18 +2,18 @@ package asm
 
 // tileGeneric splits the tile into blocks of 2 x 4, whose eight accumulators the
 // compiler keeps in registers; larger blocks were slower.
-func tileGeneric(k int, a, b, c []float32, ldc int, accumulate bool) {
-	for i := 0; i < MR; i += 2 {
-		for j := 0; j < NR; j += 4 {
-			blockGeneric(k, a[min(i, len(a)):], b[min(j, len(b)):], c[i*ldc+j:], ldc, accumulate)
+func tileGeneric(rows, cols, k int, a, b, c []float32, ldc int, accumulate bool) {
+	for i := 0; i < rows; i += 2 {
+		for j := 0; j < cols; j += 4 {
+			blockGeneric(rows, cols, k, a[min(i, len(a)):], b[min(j, len(b)):], c[i*ldc+j:], ldc, accumulate)
 		}
 	}
 }
 
-func blockGeneric(k int, a, b, c []float32, ldc int, accumulate bool) {
+func blockGeneric(rows, cols, k int, a, b, c []float32, ldc int, accumulate bool) {
 	var c00, c01, c02, c03, c10, c11, c12, c13 float32
 	for kk := range k {
-		x, y := a[kk*MR:kk*MR+2], b[kk*NR:kk*NR+4]
+		x, y := a[kk*rows:kk*rows+2], b[kk*cols:kk*cols+4]
 		a0, a1 := x[0], x[1]
 		b0, b1, b2, b3 := y[0], y[1], y[2], y[3]
 		c00 += float32(a0 * b0)

@@ -2,42 +2,193 @@ package asm
 
 import "fmt"
 
-// The tile of C that [Tile] computes: MR rows and NR columns.
+// MR and NR are the rows and columns of the tile that every build has.
 const (
 	MR = 6
 	NR = 16
 )
 
-// PackSlack is the number of floats that PackRows6 may write past the 6*k it
+// PackSlack is the number of floats that PackRowsA may write past the rows*k it
 // fills. Its destination must have room for them.
 const PackSlack = 2
 
-// Tile computes an MR x NR tile of a matrix product from packed operands:
+// Tiles is a micro-kernel for matrix products with the routines that pack its
+// operands. All sets but "generic 6x16" give the same bits.
+type Tiles struct{ code tileCode }
+
+type tileCode uint8
+
+const (
+	noTiles tileCode = iota
+	generic6x16
+	avx2Tile6x16
+	avx512Tile12x32
+)
+
+// TileSets returns the sets this process can run, the fastest first.
+func TileSets() []Tiles {
+	sets := []Tiles{{generic6x16}}
+	if vector {
+		sets = append([]Tiles{{avx2Tile6x16}}, sets...)
+	}
+	if wide {
+		sets = append([]Tiles{{avx512Tile12x32}}, sets...)
+	}
+	return sets
+}
+
+// BestTiles returns the first of TileSets.
+func BestTiles() Tiles {
+	switch {
+	case wide:
+		return Tiles{avx512Tile12x32}
+	case vector:
+		return Tiles{avx2Tile6x16}
+	}
+	return Tiles{generic6x16}
+}
+
+// String names the instructions and the tile: "avx512 12x32".
+func (t Tiles) String() string {
+	switch t.code {
+	case avx512Tile12x32:
+		return "avx512 12x32"
+	case avx2Tile6x16:
+		return "avx2 6x16"
+	case generic6x16:
+		return "generic 6x16"
+	}
+	return "none"
+}
+
+// Rows returns the rows of the tile.
+func (t Tiles) Rows() int {
+	if t.code == avx512Tile12x32 {
+		return 12
+	}
+	return MR
+}
+
+// Cols returns the columns of the tile.
+func (t Tiles) Cols() int {
+	if t.code == avx512Tile12x32 {
+		return 32
+	}
+	return NR
+}
+
+// Tile computes a tile of a matrix product from packed operands. With R and N for
+// Rows() and Cols():
 //
-//	c[i*ldc+j] = sum over kk < k of a[kk*MR+i] * b[kk*NR+j]  (+ the old value when accumulate)
+//	c[i*ldc+j] = sum over kk < k of a[kk*R+i] * b[kk*N+j]  (+ the old value when accumulate)
 //
 // The sum of each element runs over kk in rising order, one accumulator an
 // element, and is added to the old value last. Its bits depend on the k factors
-// of that element and nothing else.
-func Tile(k int, a, b, c []float32, ldc int, accumulate bool) {
-	if k < 0 || ldc < NR || len(a) < k*MR || len(b) < k*NR || len(c) < (MR-1)*ldc+NR {
-		badTile(k, len(a), len(b), len(c), ldc)
-	}
-	if !vector || k == 0 {
-		tileGeneric(k, a, b, c, ldc, accumulate)
-		return
+// of that element and nothing else. It panics when a slice is too short.
+func (t Tiles) Tile(k int, a, b, c []float32, ldc int, accumulate bool) {
+	rows, cols := t.Rows(), t.Cols()
+	if k < 0 || ldc < cols || len(a) < k*rows || len(b) < k*cols || len(c) < (rows-1)*ldc+cols {
+		badTile(t, k, len(a), len(b), len(c), ldc)
 	}
 	flag := 0
 	if accumulate {
 		flag = 1
 	}
-	tileVec(k, &a[0], &b[0], &c[0], ldc, flag)
+	switch {
+	case t.code <= generic6x16 || k == 0:
+		tileGeneric(rows, cols, k, a, b, c, ldc, accumulate)
+	case t.code == avx512Tile12x32:
+		tile512Vec(k, &a[0], &b[0], &c[0], ldc, flag)
+	default:
+		tileVec(k, &a[0], &b[0], &c[0], ldc, flag)
+	}
 }
 
 //go:noinline
-func badTile(k, a, b, c, ldc int) {
-	panic(fmt.Sprintf("asm: Tile: k=%d with %d floats of a, %d of b, %d of c, ldc=%d; need k >= 0, a >= %d*k, b >= %d*k, ldc >= %d, c >= %d*ldc+%d",
-		k, a, b, c, ldc, MR, NR, NR, MR-1, NR))
+func badTile(t Tiles, k, a, b, c, ldc int) {
+	panic(fmt.Sprintf("asm: %v: k=%d with %d floats of a, %d of b, %d of c, ldc=%d; need k >= 0, a >= %d*k, b >= %d*k, ldc >= %d, c >= %d*ldc+%d",
+		t, k, a, b, c, ldc, t.Rows(), t.Cols(), t.Cols(), t.Rows()-1, t.Cols()))
+}
+
+// PackRowsA packs a panel of Rows() rows of a left operand:
+// dst[kk*Rows()+i] = src[i*lds+kk] for kk < k. dst must have room for
+// Rows()*k+PackSlack floats.
+func (t Tiles) PackRowsA(dst, src []float32, lds, k int) {
+	rows := t.Rows()
+	checkPack("PackRowsA", len(dst), rows*k+PackSlack, len(src), lds, rows, k)
+	done := 0
+	if t.code > generic6x16 && k >= 8 {
+		done = k &^ 7
+		if t.code == avx512Tile12x32 {
+			packRows12Vec(done/8, &dst[0], &src[0], lds)
+		} else {
+			packRows6Vec(done/8, &dst[0], &src[0], lds)
+		}
+	}
+	packRowsGeneric(dst, src, lds, rows, done, k)
+}
+
+// PackRowsB packs a panel of Cols() rows of a transposed right operand:
+// dst[kk*Cols()+i] = src[i*lds+kk] for kk < k.
+func (t Tiles) PackRowsB(dst, src []float32, lds, k int) {
+	cols := t.Cols()
+	checkPack("PackRowsB", len(dst), cols*k, len(src), lds, cols, k)
+	done := 0
+	if t.code > generic6x16 && k >= 8 {
+		done = k &^ 7
+		if t.code == avx512Tile12x32 {
+			packRows32Vec(done/8, &dst[0], &src[0], lds)
+		} else {
+			packRows16Vec(done/8, &dst[0], &src[0], lds)
+		}
+	}
+	packRowsGeneric(dst, src, lds, cols, done, k)
+}
+
+// packGroup is how many rows the column packers take through all panels at a
+// time. Panel after panel would evict each cache line of a matrix with rows 4 KiB
+// apart before the rest of the line is used (measured: 0.73 against 0.44 ns an
+// element for 6 columns, 0.27 against 0.18 for 16).
+const packGroup = 8
+
+// PackColsA packs panels panels of a transposed left operand, R = Rows() columns
+// each and side by side in src:
+// dst[q*R*k + kk*R + i] = src[kk*lds + q*R + i] for q < panels and kk < k.
+func (t Tiles) PackColsA(dst, src []float32, lds, panels, k int) {
+	rows := t.Rows()
+	checkPack("PackColsA", len(dst), rows*k*panels, len(src), lds, k, rows*panels)
+	for k0 := 0; k0 < k && panels > 0; k0 += packGroup {
+		n := min(packGroup, k-k0)
+		d, s := dst[k0*rows:], src[k0*lds:]
+		switch {
+		case t.code <= generic6x16:
+			packColsGeneric(d, s, lds, rows, panels, n, rows*k)
+		case t.code == avx512Tile12x32:
+			packCols12Vec(panels, n, &d[0], &s[0], lds, rows*k)
+		default:
+			packCols6Vec(panels, n, &d[0], &s[0], lds, rows*k)
+		}
+	}
+}
+
+// PackColsB packs panels panels of a right operand, N = Cols() columns each and
+// side by side in src:
+// dst[q*N*k + kk*N + i] = src[kk*lds + q*N + i] for q < panels and kk < k.
+func (t Tiles) PackColsB(dst, src []float32, lds, panels, k int) {
+	cols := t.Cols()
+	checkPack("PackColsB", len(dst), cols*k*panels, len(src), lds, k, cols*panels)
+	for k0 := 0; k0 < k && panels > 0; k0 += packGroup {
+		n := min(packGroup, k-k0)
+		d, s := dst[k0*cols:], src[k0*lds:]
+		switch {
+		case t.code <= generic6x16:
+			packColsGeneric(d, s, lds, cols, panels, n, cols*k)
+		case t.code == avx512Tile12x32:
+			packCols32Vec(panels, n, &d[0], &s[0], lds, cols*k)
+		default:
+			packCols16Vec(panels, n, &d[0], &s[0], lds, cols*k)
+		}
+	}
 }
 
 // checkPack panics unless src holds rows of width floats, lds apart, and dst has room.
@@ -53,71 +204,18 @@ func badPack(name string, dst, room, src, lds, rows, width int) {
 		name, rows, width, lds, src, dst, room))
 }
 
-// PackRows6 packs a panel of MR rows: dst[kk*MR+i] = src[i*lds+kk] for kk < k.
-// dst must have room for MR*k+PackSlack floats.
-func PackRows6(dst, src []float32, lds, k int) {
-	checkPack("PackRows6", len(dst), MR*k+PackSlack, len(src), lds, MR, k)
-	done := 0
-	if vector && k >= 8 {
-		done = k &^ 7
-		packRows6Vec(done/8, &dst[0], &src[0], lds)
-	}
-	packRowsGeneric(dst, src, lds, MR, done, k)
-}
-
-// PackRows16 packs a panel of NR rows: dst[kk*NR+i] = src[i*lds+kk] for kk < k.
-func PackRows16(dst, src []float32, lds, k int) {
-	checkPack("PackRows16", len(dst), NR*k, len(src), lds, NR, k)
-	done := 0
-	if vector && k >= 8 {
-		done = k &^ 7
-		packRows16Vec(done/8, &dst[0], &src[0], lds)
-	}
-	packRowsGeneric(dst, src, lds, NR, done, k)
-}
-
-// packGroup is how many rows the column packers take through all panels at a
-// time. Panel after panel would evict each cache line of a matrix with rows 4 KiB
-// apart before the rest of the line is used (measured: 0.73 against 0.44 ns an
-// element for 6 columns, 0.27 against 0.18 for 16).
-const packGroup = 8
-
-// PackCols6 packs panels panels of MR columns each, side by side in src:
-// dst[q*MR*k + kk*MR + i] = src[kk*lds + q*MR + i] for q < panels and kk < k.
-func PackCols6(dst, src []float32, lds, panels, k int) {
-	checkPack("PackCols6", len(dst), MR*k*panels, len(src), lds, k, MR*panels)
-	for k0 := 0; k0 < k && panels > 0; k0 += packGroup {
-		rows := min(packGroup, k-k0)
-		if vector {
-			packCols6Vec(panels, rows, &dst[k0*MR], &src[k0*lds], lds, MR*k)
-		} else {
-			packColsGeneric(dst[k0*MR:], src[k0*lds:], lds, MR, panels, rows, MR*k)
-		}
-	}
-}
-
-// PackCols16 packs panels panels of NR columns each, side by side in src:
-// dst[q*NR*k + kk*NR + i] = src[kk*lds + q*NR + i] for q < panels and kk < k.
-func PackCols16(dst, src []float32, lds, panels, k int) {
-	checkPack("PackCols16", len(dst), NR*k*panels, len(src), lds, k, NR*panels)
-	for k0 := 0; k0 < k && panels > 0; k0 += packGroup {
-		rows := min(packGroup, k-k0)
-		if vector {
-			packCols16Vec(panels, rows, &dst[k0*NR], &src[k0*lds], lds, NR*k)
-		} else {
-			packColsGeneric(dst[k0*NR:], src[k0*lds:], lds, NR, panels, rows, NR*k)
-		}
-	}
-}
-
-// FMAPeak runs n rounds of multiply-adds that depend on nothing but registers
-// and returns the number of floating point operations made. Timed, it gives the
-// ceiling for matrix products on this core. A round takes about 4 ns; n below 1
-// counts as 1.
+// FMAPeak runs n rounds of multiply-adds that depend on nothing but registers,
+// of the width that BestTiles uses, and returns the number of floating point
+// operations made. Timed, it gives the ceiling for matrix products on this core.
+// A round takes about 4 ns; n below 1 counts as 1.
 func FMAPeak(n int) (flops int) {
 	n = max(n, 1)
-	if vector {
-		xy := [8]float32{0: 0.999, 1: 0.001}
+	xy := [16]float32{0: 0.999, 1: 0.001}
+	switch {
+	case wide:
+		fmaPeak512Vec(n, &xy[0])
+		return n * 24 * 16 * 2
+	case vector:
 		fmaPeakVec(n, &xy[0])
 		return n * 24 * 8 * 2
 	}

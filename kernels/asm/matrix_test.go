@@ -8,33 +8,31 @@ import (
 	"refrain/kernels/asm/guard"
 )
 
-// TestTile compares the micro-kernel with float64 for all small k, on exact
-// operands that end at an unreadable page, and checks the gaps between the rows
-// of C.
+// TestTile compares every micro-kernel with float64 for all small k, on operands
+// that end at an unreadable page, and checks the gaps between the rows of C.
 func TestTile(t *testing.T) {
 	r := rand.New(rand.NewPCG(7, 8))
-	const maxK, maxLd = 300, 40
-	memA, memB, memC := guard.Floats(t, maxK*MR), guard.Floats(t, maxK*NR), guard.Floats(t, (MR-1)*maxLd+NR)
-	ks := []int{255, 256, 257, maxK}
+	ks := []int{255, 256, 257}
 	for k := range 60 {
 		ks = append(ks, k)
 	}
-	for set, tile := range map[string]func(int, []float32, []float32, []float32, int, bool){"active": Tile, "generic": tileGeneric} {
+	for _, set := range TileSets() {
+		rows, cols := set.Rows(), set.Cols()
 		for _, k := range ks {
-			for _, ldc := range []int{NR, NR + 1, maxLd} {
-				a, b := memA[len(memA)-k*MR:], memB[len(memB)-k*NR:]
-				c := memC[len(memC)-(MR-1)*ldc-NR:]
+			a, b := guard.Floats(t, k*rows), guard.Floats(t, k*cols)
+			for _, ldc := range []int{cols, cols + 1, 70} {
+				c := guard.Floats(t, (rows-1)*ldc+cols)
 				fill(r, a)
 				fill(r, b)
 				fill(r, c)
 				old := append([]float32(nil), c...)
 				accumulate := k%2 == 1
-				tile(k, a, b, c, ldc, accumulate)
+				set.Tile(k, a, b, c, ldc, accumulate)
 				for i, got := range c {
 					row, col := i/ldc, i%ldc
-					if col >= NR {
+					if col >= cols {
 						if got != old[i] {
-							t.Fatalf("%s: k=%d ldc=%d: gap behind row %d was written", set, k, ldc, row)
+							t.Fatalf("%v: k=%d ldc=%d: gap behind row %d was written", set, k, ldc, row)
 						}
 						continue
 					}
@@ -43,10 +41,10 @@ func TestTile(t *testing.T) {
 						want = float64(old[i])
 					}
 					for kk := range k {
-						want += float64(a[kk*MR+row]) * float64(b[kk*NR+col])
+						want += float64(a[kk*rows+row]) * float64(b[kk*cols+col])
 					}
 					if !(math.Abs(float64(got)-want) <= 2e-5) {
-						t.Fatalf("%s: k=%d ldc=%d c[%d,%d] = %g, want %g", set, k, ldc, row, col, got, want)
+						t.Fatalf("%v: k=%d ldc=%d c[%d,%d] = %g, want %g", set, k, ldc, row, col, got, want)
 					}
 				}
 			}
@@ -60,32 +58,29 @@ func fill(r *rand.Rand, x []float32) {
 	}
 }
 
-// TestPackRows checks the transposing packers on sources and destinations that
-// end at unreadable pages.
+// TestPackRows checks the transposing packers of every set on sources and
+// destinations that end at unreadable pages.
 func TestPackRows(t *testing.T) {
-	for _, p := range []struct {
-		name        string
-		rows, slack int
-		pack        func(dst, src []float32, lds, k int)
-	}{
-		{"PackRows6", MR, PackSlack, PackRows6},
-		{"PackRows16", NR, 0, PackRows16},
-		{"6 generic", MR, 0, func(d, s []float32, lds, k int) { packRowsGeneric(d, s, lds, MR, 0, k) }},
-		{"16 generic", NR, 0, func(d, s []float32, lds, k int) { packRowsGeneric(d, s, lds, NR, 0, k) }},
-	} {
-		memSrc, memDst := guard.Floats(t, 80*80), guard.Floats(t, 70*NR+PackSlack)
-		for k := range 70 {
-			lds := k + k%5
-			src, dst := memSrc[len(memSrc)-(p.rows-1)*lds-k:], memDst[len(memDst)-p.rows*k-p.slack:]
-			for i := range src {
-				src[i] = float32(i)
-			}
-			clear(dst)
-			p.pack(dst, src, lds, k)
-			for kk := range k {
-				for i := range p.rows {
-					if got, want := dst[kk*p.rows+i], src[i*lds+kk]; got != want {
-						t.Fatalf("%s: k=%d lds=%d: element (%d,%d) = %g, want %g", p.name, k, lds, kk, i, got, want)
+	for _, set := range TileSets() {
+		for _, p := range []struct {
+			name        string
+			rows, slack int
+			pack        func(dst, src []float32, lds, k int)
+		}{{"A", set.Rows(), PackSlack, set.PackRowsA}, {"B", set.Cols(), 0, set.PackRowsB}} {
+			memSrc, memDst := guard.Floats(t, 80*80), guard.Floats(t, 70*p.rows+PackSlack)
+			for k := range 70 {
+				lds := k + k%5
+				src, dst := memSrc[len(memSrc)-(p.rows-1)*lds-k:], memDst[len(memDst)-p.rows*k-p.slack:]
+				for i := range src {
+					src[i] = float32(i)
+				}
+				clear(dst)
+				p.pack(dst, src, lds, k)
+				for kk := range k {
+					for i := range p.rows {
+						if got, want := dst[kk*p.rows+i], src[i*lds+kk]; got != want {
+							t.Fatalf("%v %s: k=%d lds=%d: element (%d,%d) = %g, want %g", set, p.name, k, lds, kk, i, got, want)
+						}
 					}
 				}
 			}
@@ -95,35 +90,32 @@ func TestPackRows(t *testing.T) {
 
 // TestPackCols does the same for the copying packers, with several panels.
 func TestPackCols(t *testing.T) {
-	generic := func(cols int) func(d, s []float32, lds, panels, k int) {
-		return func(d, s []float32, lds, panels, k int) { packColsGeneric(d, s, lds, cols, panels, k, cols*k) }
-	}
-	for _, p := range []struct {
-		name string
-		cols int
-		pack func(dst, src []float32, lds, panels, k int)
-	}{
-		{"PackCols6", MR, PackCols6}, {"PackCols16", NR, PackCols16}, {"6 generic", MR, generic(MR)}, {"16 generic", NR, generic(NR)},
-	} {
-		memSrc, memDst := guard.Floats(t, 40*(4*NR+5)), guard.Floats(t, 40*4*NR)
-		for k := range 40 {
-			for panels := range 5 {
-				width := panels * p.cols
-				lds := width + k%5
-				var src []float32
-				if k > 0 {
-					src = memSrc[len(memSrc)-(k-1)*lds-width:]
-				}
-				for i := range src {
-					src[i] = float32(i)
-				}
-				dst := memDst[len(memDst)-width*k:]
-				clear(dst)
-				p.pack(dst, src, lds, panels, k)
-				for i, got := range dst {
-					q, kk, j := i/(p.cols*k), i/p.cols%k, i%p.cols
-					if want := src[kk*lds+q*p.cols+j]; got != want {
-						t.Fatalf("%s: k=%d lds=%d: panel %d (%d,%d) = %g, want %g", p.name, k, lds, q, kk, j, got, want)
+	for _, set := range TileSets() {
+		for _, p := range []struct {
+			name string
+			cols int
+			pack func(dst, src []float32, lds, panels, k int)
+		}{{"A", set.Rows(), set.PackColsA}, {"B", set.Cols(), set.PackColsB}} {
+			memSrc, memDst := guard.Floats(t, 40*(4*p.cols+5)), guard.Floats(t, 40*4*p.cols)
+			for k := range 40 {
+				for panels := range 5 {
+					width := panels * p.cols
+					lds := width + k%5
+					var src []float32
+					if k > 0 {
+						src = memSrc[len(memSrc)-(k-1)*lds-width:]
+					}
+					for i := range src {
+						src[i] = float32(i)
+					}
+					dst := memDst[len(memDst)-width*k:]
+					clear(dst)
+					p.pack(dst, src, lds, panels, k)
+					for i, got := range dst {
+						q, kk, j := i/(p.cols*k), i/p.cols%k, i%p.cols
+						if want := src[kk*lds+q*p.cols+j]; got != want {
+							t.Fatalf("%v %s: k=%d lds=%d: panel %d (%d,%d) = %g, want %g", set, p.name, k, lds, q, kk, j, got, want)
+						}
 					}
 				}
 			}
@@ -135,32 +127,49 @@ func TestPackCols(t *testing.T) {
 func TestMatrixBounds(t *testing.T) {
 	f := func(n int) []float32 { return make([]float32, n) }
 	const k = 8
-	for name, call := range map[string]func(){
-		"Tile k<0":          func() { Tile(-1, f(48), f(128), f(96), NR, false) },
-		"Tile a":            func() { Tile(k, f(k*MR-1), f(k*NR), f(96), NR, false) },
-		"Tile b":            func() { Tile(k, f(k*MR), f(k*NR-1), f(96), NR, false) },
-		"Tile c":            func() { Tile(k, f(k*MR), f(k*NR), f(95), NR, false) },
-		"Tile ldc":          func() { Tile(k, f(k*MR), f(k*NR), f(96), NR-1, false) },
-		"PackRows6 dst":     func() { PackRows6(f(MR*k+PackSlack-1), f(MR*k), k, k) },
-		"PackRows6 src":     func() { PackRows6(f(MR*k+PackSlack), f(MR*k-1), k, k) },
-		"PackRows16 dst":    func() { PackRows16(f(NR*k-1), f(NR*k), k, k) },
-		"PackRows16 stride": func() { PackRows16(f(NR*k), f(NR*k), k-1, k) },
-		"PackCols6 src":     func() { PackCols6(f(MR*k), f(MR*k-1), MR, 1, k) },
-		"PackCols6 k<0":     func() { PackCols6(f(MR*k), f(MR*k), MR, 1, -1) },
-		"PackCols6 panels":  func() { PackCols6(f(2*MR*k), f(2*MR*k), MR, 2, k) },
-		"PackCols6 both<0":  func() { PackCols6(f(MR*k), f(MR*k), MR, -1, -1) },
-		"PackCols16 dst":    func() { PackCols16(f(NR*k-1), f(NR*k), NR, 1, k) },
-		"PackCols16 stride": func() { PackCols16(f(NR*k), f(NR*k), NR-1, 1, k) },
-	} {
-		func() {
-			defer func() {
-				if recover() == nil {
-					t.Errorf("%s: no panic", name)
-				}
+	for _, set := range TileSets() {
+		r, n := set.Rows(), set.Cols()
+		for name, call := range map[string]func(){
+			"Tile k<0":         func() { set.Tile(-1, f(k*r), f(k*n), f(r*n), n, false) },
+			"Tile a":           func() { set.Tile(k, f(k*r-1), f(k*n), f(r*n), n, false) },
+			"Tile b":           func() { set.Tile(k, f(k*r), f(k*n-1), f(r*n), n, false) },
+			"Tile c":           func() { set.Tile(k, f(k*r), f(k*n), f(r*n-1), n, false) },
+			"Tile ldc":         func() { set.Tile(k, f(k*r), f(k*n), f(r*n), n-1, false) },
+			"PackRowsA dst":    func() { set.PackRowsA(f(r*k+PackSlack-1), f(r*k), k, k) },
+			"PackRowsA src":    func() { set.PackRowsA(f(r*k+PackSlack), f(r*k-1), k, k) },
+			"PackRowsB dst":    func() { set.PackRowsB(f(n*k-1), f(n*k), k, k) },
+			"PackRowsB stride": func() { set.PackRowsB(f(n*k), f(n*k), k-1, k) },
+			"PackColsA src":    func() { set.PackColsA(f(r*k), f(r*k-1), r, 1, k) },
+			"PackColsA k<0":    func() { set.PackColsA(f(r*k), f(r*k), r, 1, -1) },
+			"PackColsA panels": func() { set.PackColsA(f(2*r*k), f(2*r*k), r, 2, k) },
+			"PackColsA both<0": func() { set.PackColsA(f(r*k), f(r*k), r, -1, -1) },
+			"PackColsB dst":    func() { set.PackColsB(f(n*k-1), f(n*k), n, 1, k) },
+			"PackColsB stride": func() { set.PackColsB(f(n*k), f(n*k), n-1, 1, k) },
+		} {
+			func() {
+				defer func() {
+					if recover() == nil {
+						t.Errorf("%v %s: no panic", set, name)
+					}
+				}()
+				call()
 			}()
-			call()
-		}()
+		}
 	}
+}
+
+// TestTileSets: the best set comes first, and has a name to print.
+func TestTileSets(t *testing.T) {
+	sets := TileSets()
+	if sets[0] != BestTiles() {
+		t.Errorf("TileSets() starts with %v, BestTiles() is %v", sets[0], BestTiles())
+	}
+	for _, s := range sets {
+		if s.String() == "none" || s.Rows()%2 != 0 || s.Cols()%8 != 0 {
+			t.Errorf("set %v has %d rows and %d columns", s, s.Rows(), s.Cols())
+		}
+	}
+	t.Logf("sets: %v", sets)
 }
 
 func TestFMAPeakCounts(t *testing.T) {

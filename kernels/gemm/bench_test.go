@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"runtime"
+	"strings"
 	"testing"
 	"time"
 
@@ -52,17 +53,24 @@ func benchShape(b *testing.B, pool *par.Pool, s *Scratch, shape Shape) {
 	b.ReportMetric(best/bestPeak, "of-peak")
 }
 
-// BenchmarkTile runs the micro-kernel alone at depth 256.
+// BenchmarkTile runs the micro-kernels alone at depth 256.
 func BenchmarkTile(b *testing.B) {
+	for _, tiles := range asm.TileSets() {
+		b.Run(strings.ReplaceAll(tiles.String(), " ", "-"), func(b *testing.B) { benchTile(b, tiles) })
+	}
+}
+
+func benchTile(b *testing.B, tiles asm.Tiles) {
 	const k = 256
-	x, y, z := make([]float32, k*asm.MR), make([]float32, k*asm.NR), make([]float32, asm.MR*asm.NR)
+	rows, cols := tiles.Rows(), tiles.Cols()
+	x, y, z := make([]float32, k*rows), make([]float32, k*cols), make([]float32, rows*cols)
 	var best, bestPeak float64
 	for b.Loop() {
 		start := time.Now()
 		for range 64 {
-			asm.Tile(k, x, y, z, asm.NR, false)
+			tiles.Tile(k, x, y, z, cols, false)
 		}
-		best = max(best, 64*2*k*asm.MR*asm.NR/time.Since(start).Seconds())
+		best = max(best, float64(64*2*k*rows*cols)/time.Since(start).Seconds())
 		start = time.Now()
 		flops := asm.FMAPeak(peakRounds)
 		bestPeak = max(bestPeak, float64(flops)/time.Since(start).Seconds())

@@ -8,9 +8,10 @@
 // # Method
 //
 // The layout is that of Goto and van de Geijn (2008) as refined by BLIS. Blocks of
-// op(B), depth x up to 1024, are packed into panels of 16 columns and shared by all
-// workers; blocks of op(A), up to 144 x depth, are packed into panels of 6 rows by
-// the worker that uses them; the inner loop is asm.Tile on a pair of panels.
+// op(B), depth x up to 1024, are packed into panels as wide as a tile and shared by
+// all workers; blocks of op(A), up to 144 x depth, are packed into panels as high as
+// a tile by the worker that uses them; the inner loop is asm.Tiles.Tile on a pair of
+// panels.
 //
 //	        N                          jc: blocks of 1024 columns
 //	   +---------+                       pc: depth of up to 512
@@ -25,7 +26,7 @@
 // Each element of C is a chain of fused multiply-adds over K in rising order,
 // interrupted only where the depth is split, and the split depends on K alone. So
 // the bits of an element depend on its row of op(A), its column of op(B), the old
-// value and the kernel set (asm.Kernels), and not on the number of threads, on M
+// value and whether multiply-adds are fused (asm.Kernels), and not on the number of threads, on M
 // and N, on the strides, or on whether Plan or Serial computed it.
 package gemm
 
@@ -36,8 +37,8 @@ import (
 	"refrain/kernels/asm"
 )
 
-// blocking holds the largest block sizes: mc rows a multiple of asm.MR, kc a
-// multiple of 8, nc columns a multiple of asm.NR.
+// blocking holds the largest block sizes: mc rows a multiple of 12, kc a multiple
+// of 8, nc columns a multiple of 32.
 type blocking struct{ mc, kc, nc int }
 
 // measured are sizes from sweeps on Zen 3 (32 KiB L1d, 512 KiB L2): mc 48 to 240
@@ -48,6 +49,7 @@ var measured = blocking{mc: 144, kc: 512, nc: 1024}
 // each device.
 type Scratch struct {
 	size    blocking
+	tiles   asm.Tiles
 	alloc   func(n int) []float32
 	b       []float32   // packed block of op(B), shared by the workers
 	workers []workspace // one each
@@ -56,7 +58,7 @@ type Scratch struct {
 // workspace is what one worker packs into.
 type workspace struct {
 	a    []float32 // packed block of op(A)
-	tile []float32 // asm.MR x asm.NR, for tiles that stick out of C
+	tile []float32 // one tile, for tiles that stick out of C
 }
 
 // NewScratch makes buffers for threads workers. alloc returns n zeroed floats and
@@ -64,27 +66,27 @@ type workspace struct {
 // pages gave 5 to 15 % on most products. The Scratch keeps what alloc returned
 // for its own lifetime.
 func NewScratch(threads int, alloc func(n int) []float32) *Scratch {
-	return newScratch(threads, alloc, measured)
+	return newScratch(threads, alloc, measured, asm.BestTiles())
 }
 
-func newScratch(threads int, alloc func(n int) []float32, size blocking) *Scratch {
+func newScratch(threads int, alloc func(n int) []float32, size blocking, tiles asm.Tiles) *Scratch {
 	if threads < 1 {
 		panic(fmt.Sprintf("gemm: NewScratch(%d): at least one thread is needed", threads))
 	}
 	if alloc == nil {
 		alloc = func(n int) []float32 { return make([]float32, n) }
 	}
-	s := &Scratch{size: size, alloc: alloc, b: aligned(alloc, size.kc*size.nc)}
+	s := &Scratch{size: size, tiles: tiles, alloc: alloc, b: aligned(alloc, size.kc*size.nc)}
 	for range threads {
-		s.workers = append(s.workers, newWorkspace(alloc, size))
+		s.workers = append(s.workers, s.newWorkspace())
 	}
 	return s
 }
 
-func newWorkspace(alloc func(n int) []float32, size blocking) workspace {
+func (s *Scratch) newWorkspace() workspace {
 	return workspace{
-		a:    aligned(alloc, size.mc*size.kc+asm.PackSlack),
-		tile: aligned(alloc, asm.MR*asm.NR),
+		a:    aligned(s.alloc, s.size.mc*s.size.kc+asm.PackSlack),
+		tile: aligned(s.alloc, s.tiles.Rows()*s.tiles.Cols()),
 	}
 }
 
@@ -101,6 +103,7 @@ func aligned(alloc func(n int) []float32, n int) []float32 {
 
 // product is one multiplication without its operands.
 type product struct {
+	tiles                      asm.Tiles
 	transA, transB, accumulate bool
 	m, n, k                    int // C is m x n, op(A) m x k, op(B) k x n
 	lda, ldb, ldc              int // distance between rows as stored
@@ -184,10 +187,10 @@ func (s *blocking) depth(k int) int {
 }
 
 // rows returns the height of a block of op(A): m split evenly into blocks of at
-// most mc, their number a multiple of threads.
-func (s *blocking) rows(m, threads int) int {
+// most mc, their number a multiple of threads, their height one of tile.
+func (s *blocking) rows(m, threads, tile int) int {
 	blocks := ceil(ceil(m, s.mc), threads) * threads
-	return ceil(ceil(m, blocks), asm.MR) * asm.MR
+	return ceil(ceil(m, blocks), tile) * tile
 }
 
 func ceil(a, b int) int { return (a + b - 1) / b }

@@ -9,6 +9,7 @@ import (
 	"go.uber.org/goleak"
 
 	"refrain/internal/par"
+	"refrain/kernels/asm"
 	"refrain/kernels/asm/guard"
 )
 
@@ -64,7 +65,7 @@ func (p *product) parallel(s *Scratch, pool *par.Pool) *Plan {
 	plan := p.plan(s, pool)
 	if plan.inline && p.m > 0 && p.n > 0 && p.k > 0 {
 		plan.inline = false
-		plan.depth, plan.height = s.size.depth(p.k), s.size.rows(p.m, pool.Threads())
+		plan.depth, plan.height = s.size.depth(p.k), s.size.rows(p.m, pool.Threads(), s.tiles.Rows())
 		plan.blocks = ceil(p.m, plan.height)
 		plan.taken = make([]counter, plan.blocks)
 	}
@@ -93,15 +94,21 @@ func sameBits(x, y []float32) int {
 }
 
 // TestAgainstFloat64 multiplies random shapes in all forms with 1, 2 and 3
-// threads and serially: close to float64, equal bits among themselves, and no
-// write between the rows of C.
+// threads, serially and with every set of tiles: close to float64, equal bits
+// among themselves, and no write between the rows of C.
 func TestAgainstFloat64(t *testing.T) {
 	for name, size := range map[string]blocking{"measured": measured, "small": small} {
 		t.Run(name, func(t *testing.T) {
 			r := rand.New(rand.NewPCG(1, 2))
 			pools := []*par.Pool{newPool(t, 1), newPool(t, 2), newPool(t, 3)}
-			s := newScratch(3, nil, size)
-			serial := NewSerial(s)
+			var scratches []*Scratch
+			for _, tiles := range asm.TileSets() {
+				// The plain Go tile rounds products, so it stands alone.
+				if tiles == asm.BestTiles() || tiles != genericTiles() {
+					scratches = append(scratches, newScratch(3, nil, size, tiles))
+				}
+			}
+			serial := NewSerial(scratches[0])
 			rounds := 60
 			if testing.Short() {
 				rounds = 20
@@ -120,11 +127,13 @@ func TestAgainstFloat64(t *testing.T) {
 						t.Fatalf("%v: C[%d] = %g, want %g", p, i, v, want[i])
 					}
 				}
-				for _, pool := range pools {
-					got := clone(c)
-					p.parallel(s, pool).Run(a, b, got)
-					if i := sameBits(got, first); i >= 0 {
-						t.Fatalf("%v: %d threads: C[%d] = %g, serial %g", p, pool.Threads(), i, got[i], first[i])
+				for _, s := range scratches {
+					for _, pool := range pools {
+						got := clone(c)
+						p.parallel(s, pool).Run(a, b, got)
+						if i := sameBits(got, first); i >= 0 {
+							t.Fatalf("%v: %v, %d threads: C[%d] = %g, serial %v %g", p, s.tiles, pool.Threads(), i, got[i], serial.tiles, first[i])
+						}
 					}
 				}
 			}
@@ -132,17 +141,41 @@ func TestAgainstFloat64(t *testing.T) {
 	}
 }
 
+// genericTiles is the last set, which every build has.
+func genericTiles() asm.Tiles { sets := asm.TileSets(); return sets[len(sets)-1] }
+
+// TestGenericTiles covers the plain Go tile where another one is better.
+func TestGenericTiles(t *testing.T) {
+	r := rand.New(rand.NewPCG(15, 16))
+	s := newScratch(1, nil, small, genericTiles())
+	serial := NewSerial(s)
+	for range 30 {
+		p := random(r, 60, 90)
+		a, b, c := operands(r, p, func(n int) []float32 { return make([]float32, n) })
+		want := clone(c)
+		p.naive(a, b, want)
+		serial.Gemm(p.transA, p.transB, p.m, p.n, p.k, a, p.lda, b, p.ldb, p.accumulate, c, p.ldc)
+		for i, v := range c {
+			if d := math.Abs(float64(v) - float64(want[i])); !(d <= 1e-5) {
+				t.Fatalf("%v: C[%d] = %g, want %g", p, i, v, want[i])
+			}
+		}
+	}
+}
+
 // TestGuardPage: operands and result end at unreadable pages.
 func TestGuardPage(t *testing.T) {
 	r := rand.New(rand.NewPCG(3, 4))
 	pool := newPool(t, 2)
-	s := newScratch(2, func(n int) []float32 { return guard.Floats(t, n) }, small)
-	serial := NewSerial(s)
-	for range 60 {
-		p := random(r, 120, 150)
-		a, b, c := operands(r, p, func(n int) []float32 { return guard.Floats(t, n) })
-		p.parallel(s, pool).Run(a, b, c)
-		serial.Gemm(p.transA, p.transB, p.m, p.n, p.k, a, p.lda, b, p.ldb, p.accumulate, c, p.ldc)
+	for _, tiles := range asm.TileSets() {
+		s := newScratch(2, func(n int) []float32 { return guard.Floats(t, n) }, small, tiles)
+		serial := NewSerial(s)
+		for range 40 {
+			p := random(r, 120, 150)
+			a, b, c := operands(r, p, func(n int) []float32 { return guard.Floats(t, n) })
+			p.parallel(s, pool).Run(a, b, c)
+			serial.Gemm(p.transA, p.transB, p.m, p.n, p.k, a, p.lda, b, p.ldb, p.accumulate, c, p.ldc)
+		}
 	}
 }
 
@@ -151,7 +184,7 @@ func TestGuardPage(t *testing.T) {
 func TestRowsDoNotDependOnM(t *testing.T) {
 	r := rand.New(rand.NewPCG(5, 6))
 	pool := newPool(t, 2)
-	s := newScratch(2, nil, small)
+	s := newScratch(2, nil, small, asm.BestTiles())
 	for _, transB := range []bool{false, true} {
 		whole := &product{transB: transB, m: 97, n: 75, k: 90}
 		whole.stride(0)
@@ -230,19 +263,25 @@ func TestRejects(t *testing.T) {
 		"no threads":     func() { NewScratch(0, nil) },
 		"short a":        func() { NewPlan(s, pool, false, false, 4, 5, 6, 6, 5, 5, false).Run(f(23), f(30), f(20)) },
 		"short b":        func() { NewPlan(s, pool, false, false, 4, 5, 6, 6, 5, 5, false).Run(f(24), f(29), f(20)) },
-		"packed room":    func() { PackB(f(95), false, 5, 6, f(30), 5) },
-		"packed short b": func() { PackB(f(96), false, 5, 6, f(29), 5) },
+		"packed room":    func() { PackB(f(PackedLen(5, 6)-1), false, 5, 6, f(30), 5) },
+		"packed short b": func() { PackB(f(PackedLen(5, 6)), false, 5, 6, f(29), 5) },
 		"packed n": func() {
-			NewSerial(s).GemmPacked(false, 4, 6, 6, f(24), 6, PackB(f(96), false, 5, 6, f(30), 5), false, f(24), 6)
+			NewSerial(s).GemmPacked(false, 4, 6, 6, f(24), 6, PackB(f(PackedLen(5, 6)), false, 5, 6, f(30), 5), false, f(24), 6)
 		},
 		"packed k": func() {
-			NewSerial(s).GemmPacked(false, 4, 5, 7, f(28), 7, PackB(f(96), false, 5, 6, f(30), 5), false, f(20), 5)
+			NewSerial(s).GemmPacked(false, 4, 5, 7, f(28), 7, PackB(f(PackedLen(5, 6)), false, 5, 6, f(30), 5), false, f(20), 5)
 		},
 		"packed short a": func() {
-			NewSerial(s).GemmPacked(false, 4, 5, 6, f(23), 6, PackB(f(96), false, 5, 6, f(30), 5), false, f(20), 5)
+			NewSerial(s).GemmPacked(false, 4, 5, 6, f(23), 6, PackB(f(PackedLen(5, 6)), false, 5, 6, f(30), 5), false, f(20), 5)
+		},
+		"packed for others": func() {
+			g := newScratch(1, nil, small, genericTiles())
+			b := packB(asm.Tiles{}, nil, false, 0, 6, nil, 0)
+			b.n = 5
+			NewSerial(g).GemmPacked(false, 4, 5, 6, f(24), 6, b, false, f(20), 5)
 		},
 		"packed short c": func() {
-			NewSerial(s).GemmPacked(false, 4, 5, 6, f(24), 6, PackB(f(96), false, 5, 6, f(30), 5), false, f(19), 5)
+			NewSerial(s).GemmPacked(false, 4, 5, 6, f(24), 6, PackB(f(PackedLen(5, 6)), false, 5, 6, f(30), 5), false, f(19), 5)
 		},
 		"short c": func() { NewSerial(s).Gemm(false, false, 4, 5, 6, f(24), 6, f(30), 5, false, f(19), 5) },
 	} {
@@ -261,12 +300,12 @@ func TestRejects(t *testing.T) {
 // packing buffer may end at an unreadable page.
 func TestPacked(t *testing.T) {
 	r := rand.New(rand.NewPCG(13, 14))
-	for _, size := range []blocking{measured, small} {
-		serial := NewSerial(newScratch(1, nil, size))
+	for n, tiles := range asm.TileSets() {
+		serial := NewSerial(newScratch(1, nil, []blocking{measured, small}[n%2], tiles))
 		for range 60 {
 			p := random(r, 120, 150)
 			a, b, c := operands(r, p, func(n int) []float32 { return make([]float32, n) })
-			packed := PackB(guard.Floats(t, PackedLen(p.n, p.k)), p.transB, p.n, p.k, b, p.ldb)
+			packed := packB(tiles, guard.Floats(t, packedLen(tiles, p.n, p.k)), p.transB, p.n, p.k, b, p.ldb)
 			for range 3 {
 				q := *p
 				if !p.transA {

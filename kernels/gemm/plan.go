@@ -5,16 +5,15 @@ import (
 	"sync/atomic"
 
 	"refrain/internal/par"
-	"refrain/kernels/asm"
 )
 
 const (
-	// packChunk is how many panels of B a worker packs at a time.
-	packChunk = 4
-	// mulChunk is how many panels of B a worker multiplies before it looks for
-	// more: the unit that an idle worker can take over. 128 columns at depth 512
-	// and 144 rows take about 0.2 ms.
-	mulChunk = 8
+	// packColumns is how many columns of B a worker packs at a time.
+	packColumns = 64
+	// mulColumns is how many columns of B a worker multiplies before it looks for
+	// more: the unit that an idle worker can take over. At depth 512 and 144 rows
+	// they take 0.1 to 0.2 ms.
+	mulColumns = 128
 	// serialFLOPs is the size below which waking the pool costs more than it gains.
 	serialFLOPs = 400_000
 )
@@ -59,7 +58,7 @@ type counter struct {
 // fewer workers than pool.
 func NewPlan(s *Scratch, pool *par.Pool, transA, transB bool, m, n, k int, lda, ldb, ldc int, accumulate bool) *Plan {
 	p := &Plan{
-		product: product{transA: transA, transB: transB, accumulate: accumulate, m: m, n: n, k: k, lda: lda, ldb: ldb, ldc: ldc},
+		product: product{tiles: s.tiles, transA: transA, transB: transB, accumulate: accumulate, m: m, n: n, k: k, lda: lda, ldb: ldb, ldc: ldc},
 		scratch: s, pool: pool,
 	}
 	p.checkShape()
@@ -69,7 +68,7 @@ func NewPlan(s *Scratch, pool *par.Pool, transA, transB bool, m, n, k int, lda, 
 	p.body = p.work
 	p.inline = pool.Threads() == 1 || 2*float64(m)*float64(n)*float64(k) < serialFLOPs
 	if m > 0 && n > 0 && k > 0 && !p.inline {
-		p.depth, p.height = s.size.depth(k), s.size.rows(m, pool.Threads())
+		p.depth, p.height = s.size.depth(k), s.size.rows(m, pool.Threads(), s.tiles.Rows())
 		p.blocks = ceil(m, p.height)
 		p.taken = make([]counter, p.blocks)
 	}
@@ -95,7 +94,7 @@ func (p *Plan) Run(a, b, c []float32) {
 	p.a, p.b, p.c = a, b, c
 	for p.jc = 0; p.jc < p.n; p.jc += s.size.nc {
 		p.cols = min(s.size.nc, p.n-p.jc)
-		p.panels = ceil(p.cols, asm.NR)
+		p.panels = ceil(p.cols, p.tiles.Cols())
 		for p.pc = 0; p.pc < p.k; p.pc += p.depth {
 			p.span = min(p.depth, p.k-p.pc)
 			p.adding = p.accumulate || p.pc > 0
@@ -114,12 +113,13 @@ func (p *Plan) Run(a, b, c []float32) {
 // work is one worker's share of a block: pack B with the others, then multiply
 // row blocks, its own first and after that what is left of the others'.
 func (p *Plan) work(worker int) {
+	chunk := packColumns / p.tiles.Cols()
 	for {
-		from := int(p.next.Add(packChunk)) - packChunk
+		from := int(p.next.Add(int32(chunk))) - chunk
 		if from >= p.panels {
 			break
 		}
-		to := min(from+packChunk, p.panels)
+		to := min(from+chunk, p.panels)
 		p.packB(p.scratch.b, p.b, p.jc, p.cols, p.pc, p.span, from, to)
 		p.ready.Add(int32(to - from))
 	}
@@ -150,17 +150,16 @@ func (p *Plan) rowBlock(w *workspace, block int) {
 	i := block * p.height
 	m := min(p.height, p.m-i)
 	packed := false
-	for int(p.taken[block].Load())*mulChunk < p.panels {
-		q := (int(p.taken[block].Add(1)) - 1) * mulChunk
-		if q >= p.panels {
+	for int(p.taken[block].Load())*mulColumns < p.cols {
+		j := (int(p.taken[block].Add(1)) - 1) * mulColumns
+		if j >= p.cols {
 			return
 		}
 		if !packed {
 			p.packA(w.a, p.a, i, m, p.pc, p.span)
 			packed = true
 		}
-		j := q * asm.NR
-		n := min(mulChunk*asm.NR, p.cols-j)
+		n := min(mulColumns, p.cols-j)
 		p.multiply(w, w.a, p.scratch.b[j*p.span:], p.c, i, m, p.jc+j, n, p.span, p.adding)
 	}
 }

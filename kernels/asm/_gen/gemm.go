@@ -8,74 +8,95 @@ import (
 	. "github.com/mmcloughlin/avo/reg"
 )
 
-const (
-	tileRows = 6
-	tileVecs = 2 // vectors a row: 16 columns
-	unroll   = 8 // steps of k a pass
+// tileKernel describes a micro-kernel. Its accumulators, one row of B and a few
+// broadcasts of A have to fit the registers: 16 of YMM, 32 of ZMM.
+type tileKernel struct {
+	name       string
+	rows, vecs int
+	bytes      int // of a vector
+	register   func() VecVirtual
+	zero       func(v VecVirtual)
+	broadcasts int
+	unroll     int // steps of k a pass
+}
+
+// Measured alone at k = 256, as a share of the multiply-add peak: 0.95 on Zen 3
+// for 6x16 (a 4x24 tile gave the same).
+var (
+	tile6x16  = tileKernel{"tileVec", 6, 2, 32, YMM, zero, 2, 8}
+	tile12x32 = tileKernel{"tile512Vec", 12, 2, 64, ZMM, func(v VecVirtual) { VPXORD(v, v, v) }, 4, 4}
 )
 
-// tile emits the micro-kernel. Twelve accumulators, two vectors of B and two
-// broadcasts of A fill the sixteen registers. Measured on Zen 3 at k = 256:
-// 0.95 of the peak of fused multiply-adds; a 4x24 tile gave the same.
-func tile() {
-	begin("tileVec", "func(k int, a, b, c *float32, ldc, accumulate int)",
-		"tileVec sets a 6x16 tile of C, rows ldc apart, to A*B, plus its old value when accumulate is not 0.")
+func (t *tileKernel) registers(n int) []VecVirtual {
+	r := make([]VecVirtual, n)
+	for i := range r {
+		r[i] = t.register()
+	}
+	return r
+}
+
+func (t *tileKernel) emit() {
+	cols := t.vecs * t.bytes / 4
+	begin(t.name, "func(k int, a, b, c *float32, ldc, accumulate int)",
+		fmt.Sprintf("%s sets a %dx%d tile of C, rows ldc apart, to A*B, plus its old value when accumulate is not 0.", t.name, t.rows, cols))
 	k, a, b, c, ldc := param("k"), param("a"), param("b"), param("c"), param("ldc")
 	SHLQ(Imm(2), ldc)
-	var acc [tileRows][tileVecs]VecVirtual
+	acc := make([][]VecVirtual, t.rows)
 	for i := range acc {
-		for j := range acc[i] {
-			acc[i][j] = YMM()
-			zero(acc[i][j])
+		acc[i] = t.registers(t.vecs)
+		for _, v := range acc[i] {
+			t.zero(v)
 		}
 	}
 	// rows visits the rows of C with a pointer to each.
 	rows := func(f func(i int, row GPVirtual)) {
 		row := GP64()
 		MOVQ(c, row)
-		for i := range tileRows {
+		for i := range t.rows {
 			f(i, row)
-			if i < tileRows-1 {
+			if i < t.rows-1 {
 				ADDQ(ldc, row)
 			}
 		}
 	}
 	rows(func(_ int, row GPVirtual) {
-		PREFETCHT0(Mem{Base: row})
-		PREFETCHT0(Mem{Base: row, Disp: tileVecs*32 - 4})
+		for at := 0; at < 4*cols; at += 64 {
+			PREFETCHT0(Mem{Base: row, Disp: at})
+		}
+		PREFETCHT0(Mem{Base: row, Disp: 4*cols - 4})
 	})
-	bv, av := vectors(tileVecs), vectors(2)
+	bv, av := t.registers(t.vecs), t.registers(t.broadcasts)
 	step := func(u int) {
 		for j, v := range bv {
-			VMOVUPS(Mem{Base: b, Disp: (u*tileVecs + j) * 32}, v)
+			VMOVUPS(Mem{Base: b, Disp: (u*t.vecs + j) * t.bytes}, v)
 		}
-		for i := range tileRows {
-			x := av[i%2]
-			VBROADCASTSS(Mem{Base: a, Disp: (u*tileRows + i) * 4}, x)
+		for i := range t.rows {
+			x := av[i%len(av)]
+			VBROADCASTSS(Mem{Base: a, Disp: (u*t.rows + i) * 4}, x)
 			for j, v := range bv {
 				VFMADD231PS(v, x, acc[i][j])
 			}
 		}
 	}
 	advance := func(steps int) {
-		ADDQ(I32(int32(steps*tileRows*4)), a)
-		ADDQ(I32(int32(steps*tileVecs*32)), b)
+		ADDQ(I32(int32(steps*t.rows*4)), a)
+		ADDQ(I32(int32(steps*t.vecs*t.bytes)), b)
 	}
-	SUBQ(I32(unroll), k)
+	SUBQ(I32(int32(t.unroll)), k)
 	JLT(LabelRef("rest"))
 	Label("loop")
 	PREFETCHT0(Mem{Base: a, Disp: 64 * 6})
-	for u := range unroll {
+	for u := range t.unroll {
 		step(u)
-		if u == unroll/2 {
+		if u == t.unroll/2 {
 			PREFETCHT0(Mem{Base: a, Disp: 64 * 7})
 		}
 	}
-	advance(unroll)
-	SUBQ(I32(unroll), k)
+	advance(t.unroll)
+	SUBQ(I32(int32(t.unroll)), k)
 	JGE(LabelRef("loop"))
 	Label("rest")
-	ADDQ(I32(unroll), k)
+	ADDQ(I32(int32(t.unroll)), k)
 	JEQ(LabelRef("finish"))
 	Label("single")
 	step(0)
@@ -88,13 +109,13 @@ func tile() {
 	JEQ(LabelRef("store"))
 	rows(func(i int, row GPVirtual) {
 		for j, v := range acc[i] {
-			VADDPS(Mem{Base: row, Disp: j * 32}, v, v)
+			VADDPS(Mem{Base: row, Disp: j * t.bytes}, v, v)
 		}
 	})
 	Label("store")
 	rows(func(i int, row GPVirtual) {
 		for j, v := range acc[i] {
-			VMOVUPS(v, Mem{Base: row, Disp: j * 32})
+			VMOVUPS(v, Mem{Base: row, Disp: j * t.bytes})
 		}
 	})
 	end()
@@ -165,8 +186,12 @@ func (p *rowPointers) advance(bytes int) {
 
 // packRows emits the transposing packer for a panel of the given number of rows.
 func packRows(rows int) {
+	surplus := ""
+	if rows == 6 {
+		surplus = " It writes 2 floats past the end."
+	}
 	begin(fmt.Sprintf("packRows%dVec", rows), "func(k8 int, dst, src *float32, lds int)",
-		fmt.Sprintf("packRows%dVec copies 8*k8 columns of %d rows of src, lds apart, to dst column by column. It writes up to 2 floats past the end.", rows, rows))
+		fmt.Sprintf("packRows%dVec copies 8*k8 columns of %d rows of src, lds apart, to dst column by column.%s", rows, rows, surplus))
 	k8, dst, src, lds := param("k8"), param("dst"), param("src"), param("lds")
 	SHLQ(Imm(2), lds)
 	row := strides(src, lds, rows)
@@ -183,9 +208,14 @@ func packRows(rows int) {
 			}
 		}
 		// Six rows are stored as eight: the surplus is overwritten by the next
-		// column, which comes later in memory.
+		// column, which comes later in memory. After a full group that would
+		// overwrite what is there already.
 		for kk, v := range transpose8(r) {
-			VMOVUPS(v, Mem{Base: dst, Disp: (kk*rows + g) * 4})
+			var part Register = v
+			if rows-g == 4 {
+				part = v.AsX()
+			}
+			VMOVUPS(part, Mem{Base: dst, Disp: (kk*rows + g) * 4})
 		}
 	}
 	row.advance(32)
@@ -261,18 +291,21 @@ func packCols(width int) {
 
 // fmaPeak keeps twelve independent chains busy: two units times a latency of
 // four or five cycles need at least ten.
-func fmaPeak() {
-	begin("fmaPeakVec", "func(n int, xy *float32)",
-		"fmaPeakVec runs 24*n fused multiply-adds of 8 lanes; xy holds the two factors and 8 floats receive the sum.")
+func fmaPeak(t *tileKernel, name string) {
+	lanes := t.bytes / 4
+	begin(name, "func(n int, xy *float32)",
+		fmt.Sprintf("%s runs 24*n fused multiply-adds of %d lanes; xy holds the two factors and %d floats receive the sum.", name, lanes, lanes))
 	n, xy := param("n"), param("xy")
-	x, y := YMM(), YMM()
-	VBROADCASTSS(Mem{Base: xy}, x)
-	VBROADCASTSS(Mem{Base: xy, Disp: 4}, y)
-	acc := zeros(12)
+	factors, acc := t.registers(2), t.registers(12)
+	VBROADCASTSS(Mem{Base: xy}, factors[0])
+	VBROADCASTSS(Mem{Base: xy, Disp: 4}, factors[1])
+	for _, v := range acc {
+		t.zero(v)
+	}
 	Label("loop")
 	for range 2 {
 		for _, v := range acc {
-			VFMADD231PS(x, y, v)
+			VFMADD231PS(factors[0], factors[1], v)
 		}
 	}
 	DECQ(n)

@@ -50,12 +50,14 @@ func main() {
 
 func kernels() {
 	ConstraintExpr("!purego")
-	tile()
-	packRows(6)
-	packRows(16)
-	packCols(6)
-	packCols(16)
-	fmaPeak()
+	tile6x16.emit()
+	tile12x32.emit()
+	for _, rows := range []int{6, 12, 16, 32} {
+		packRows(rows)
+		packCols(rows)
+	}
+	fmaPeak(&tile6x16, "fmaPeakVec")
+	fmaPeak(&tile12x32, "fmaPeak512Vec")
 	dot()
 	dot3()
 	sumSq()
