@@ -16,12 +16,19 @@ func (a *app) planCommand() *cobra.Command {
 	c := &cobra.Command{
 		Use:   "plan CONFIG [key=value...]",
 		Short: "Print what a run needs and does, without starting it",
+		Long: `Plan prints parameters, memory, steps, tokens and time, and starts nothing. The
+time is what the machine would need at its own measured rate. A configuration
+with data.inputs gets its store first; train then finds it.`,
 		Example: `  refrain plan run.yaml data.store=store
   refrain plan run.yaml train.epochs=32 --json`,
 		Args: args(cobra.MinimumNArgs(1)),
 		RunE: func(c *cobra.Command, list []string) error {
 			r, err := config.Load(list[0], list[1:])
 			if err != nil {
+				return err
+			}
+			// What a run does depends on the number of tokens, so they must be there.
+			if err := a.ingest(c.Context(), &r.Config, asJSON); err != nil {
 				return err
 			}
 			s, err := run.NewSetup(&r.Config, r)

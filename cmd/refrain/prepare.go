@@ -206,20 +206,24 @@ func (a *app) ingested(r *run.IngestResult, show *ingestBars, inspect int, asJSO
 }
 
 // ingest runs what a configuration with data.inputs asks for, before training.
-func (a *app) ingest(ctx context.Context, c *config.Config) error {
+// aside sends what it says to the error output.
+func (a *app) ingest(ctx context.Context, c *config.Config, aside bool) error {
 	show := a.showIngest()
 	r, err := run.IngestData(ctx, c, show.progress)
 	show.end(err == nil)
 	if err != nil || r == nil || a.quiet {
 		return err
 	}
-	what := "made"
+	what, w := "made", a.out
 	if r.Cached {
 		what = "found"
 	}
-	a.printf("ingest  %s %s: %d documents, %d tokens, took %s\n", what, r.Dir, r.Train.Documents, r.Train.Tokens, round(time.Since(show.start)))
+	if aside {
+		w = a.err
+	}
+	fmt.Fprintf(w, "ingest  %s %s: %d documents, %d tokens, took %s\n", what, r.Dir, r.Train.Documents, r.Train.Tokens, round(time.Since(show.start)))
 	for _, n := range r.Report.Skipped {
-		a.printf("ingest  left out or mended: %d %s, first %s\n", n.Count, strings.ReplaceAll(string(n.Reason), "_", " "), n.Places[0])
+		fmt.Fprintf(w, "ingest  left out or mended: %d %s, first %s\n", n.Count, strings.ReplaceAll(string(n.Reason), "_", " "), n.Places[0])
 	}
 	return nil
 }

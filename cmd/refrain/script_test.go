@@ -7,6 +7,7 @@ import (
 	"os"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
 
@@ -75,7 +76,23 @@ func show(code int, stdout, stderr string) string {
 	for _, s := range scrubs {
 		text = s.re.ReplaceAllString(text, s.to)
 	}
-	return text
+	return sortEvents(text)
+}
+
+// sortEvents sorts lines of steps, evaluations and saves: these stages go on
+// beside each other, so the order of their lines is not fixed.
+func sortEvents(text string) string {
+	lines := strings.Split(text, "\n")
+	event := regexp.MustCompile(`^(step|eval|save) +\d+`)
+	for i := 0; i < len(lines); i++ {
+		j := i
+		for j < len(lines) && event.MatchString(lines[j]) {
+			j++
+		}
+		slices.Sort(lines[i:j])
+		i = max(i, j)
+	}
+	return strings.Join(lines, "\n")
 }
 
 // TestScripts runs the scripts of testdata, each in an empty folder. Commands are

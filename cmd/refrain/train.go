@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
+	"go.uber.org/zap/zapcore"
 
 	"refrain/internal/run"
 	"refrain/internal/run/config"
@@ -45,7 +46,7 @@ on any number of devices and threads, with the bits of a run that never stopped.
 			if out == "" {
 				out = run.DefaultOut(list[0])
 			}
-			if err := a.ingest(c.Context(), &r.Config); err != nil {
+			if err := a.ingest(c.Context(), &r.Config, false); err != nil {
 				return err
 			}
 			stop := a.graceful()
@@ -55,10 +56,32 @@ on any number of devices and threads, with the bits of a run that never stopped.
 			}
 			defer s.Close()
 			w := newWatch(a, s, out)
-			res, err := run.Train(c.Context(), run.Job{
+			var watcher run.Watcher = w
+			ends, err := run.OpenEndpoints(s.Config, w)
+			if err != nil {
+				return err
+			}
+			if ends != nil {
+				defer ends.Close()
+				watcher = ends
+			}
+			log := run.NewLog(out, run.ConsoleCore(zapcore.AddSync(a.err)), watcher)
+			job := run.Job{
 				Setup: s, Out: out, Resume: mode, Args: append([]string{"refrain", "train"}, list...),
-				Stop: stop, Limit: limit, Watch: w, OnStart: w.start,
-			})
+				Stop: stop, Limit: limit, Watch: log,
+			}
+			job.OnStart = func(r *run.Running) {
+				log.Started(s, r)
+				w.start(r)
+				if ends != nil {
+					ends.Started(r)
+					a.notef("serving %s", strings.Join(ends.Addrs(), " and "))
+				}
+			}
+			res, err := run.Train(c.Context(), job)
+			if logErr := log.End(res, err); logErr != nil {
+				a.notef("%v", logErr)
+			}
 			w.end(res, err)
 			return err
 		},
@@ -67,6 +90,13 @@ on any number of devices and threads, with the bits of a run that never stopped.
 	c.Flags().StringVar(&resume, "resume", "never", "what to do with a run that is there: auto, must or never")
 	c.Flags().Int64Var(&limit, "stop-after", 0, "stop, resumable, after this many steps in total")
 	return c
+}
+
+// notef prints a remark to the error output, every line marked.
+func (a *app) notef(format string, list ...any) {
+	for line := range strings.Lines(fmt.Sprintf(format, list...)) {
+		fmt.Fprintln(a.err, "note  "+strings.TrimSuffix(line, "\n"))
+	}
 }
 
 // watch prints a run to the terminal.
@@ -103,8 +133,12 @@ func (w *watch) Step(i run.StepInfo) {
 	if w.peak > 0 {
 		share = 100 * i.FLOPs / w.peak
 	}
-	fmt.Fprintf(w.w, "step %*d/%d  ep %.2f  loss %.4f  lr %.2e  |g| %.3f  %s tok/s  peak %.1f %%  wait %.2f %%  eta %s\n",
-		w.width, i.Step, i.Steps, i.Epoch, i.Loss, i.LR, i.Norm, short(i.TokensSec), share, 100*i.Wait, round(i.ETA))
+	wait := fmt.Sprintf("wait %.2f %%", 100*i.Wait)
+	if i.Wait > 0.01 {
+		wait = w.a.paint("33", wait) // the device waits for data: something to look into
+	}
+	fmt.Fprintf(w.w, "step %*d/%d  ep %.2f  loss %.4f  lr %.2e  |g| %.3f  %s tok/s  peak %.1f %%  %s  eta %s\n",
+		w.width, i.Step, i.Steps, i.Epoch, i.Loss, i.LR, i.Norm, short(i.TokensSec), share, wait, round(i.ETA))
 }
 
 func (w *watch) Eval(r evals.Result) {
@@ -120,20 +154,14 @@ func (w *watch) Eval(r evals.Result) {
 }
 
 func (w *watch) Save(r saves.Result) {
-	switch {
-	case r.Err != nil && r.Path == "":
-		fmt.Fprintf(w.a.err, "save %*d  FAILED, training goes on: %v\n", w.width, r.Step, r.Err)
-	case r.Err != nil:
-		fmt.Fprintf(w.a.err, "save %*d  %v\n", w.width, r.Step, r.Err)
-	case !w.a.quiet:
+	// A failed one is reported by the console of the log.
+	if r.Path != "" && !w.a.quiet {
 		fmt.Fprintf(w.w, "save %*d/%d  %s  %s\n", w.width, r.Step, w.s.Options.Steps, r.Path, round(r.Busy))
 	}
 }
 
 func (w *watch) Note(text string) {
-	for line := range strings.Lines(text) {
-		fmt.Fprintln(w.a.err, "note "+strings.TrimSuffix(line, "\n"))
-	}
+	w.a.notef("%s", text)
 }
 
 // end prints the result, where it is, and what to type next.
@@ -145,6 +173,8 @@ func (w *watch) end(r *run.Result, err error) {
 		fmt.Fprintf(w.w, "ran %s; the device waited %.3f %% of it; chain %s\n", round(r.Wall), 100*float64(r.Idle)/float64(r.Wall), r.Chain)
 	}
 	switch {
+	case err == nil && r.Path == "":
+		fmt.Fprintf(w.w, "nothing to do: all %d steps are done\n  next: refrain eval %s    refrain sample %s --prompt TEXT\n", r.Steps, w.out, w.out)
 	case err == nil && r.Val != nil:
 		fmt.Fprintf(w.w, "done: step %d, train loss %.4f, val loss %.4f\n  %s\n  next: refrain eval %s    refrain sample %s --prompt TEXT\n", r.Step, r.Loss, r.Val.Loss, r.Path, w.out, w.out)
 	case err == nil:

@@ -67,6 +67,9 @@ func LoadModel(ctx context.Context, path string) (*Model, error) {
 // OpenRun reads the resolved configuration of a run folder and joins it with
 // its data again.
 func OpenRun(path string, overrides []string) (*Setup, error) {
+	if _, err := os.Stat(filepath.Join(path, RunFile)); err != nil {
+		return nil, usage(fmt.Errorf("%s is not a run folder (no %s)", path, RunFile))
+	}
 	r, err := config.Load(filepath.Join(path, ConfigFile), overrides)
 	if err != nil {
 		return nil, err
