@@ -129,14 +129,13 @@ func (c *pieceCache) slot(lo, hi uint64) *cacheEntry {
 	}
 }
 
-// put stores the ids of a short piece.
-func (c *pieceCache) put(t *Tokenizer, lo, hi uint64, ids []uint32) {
+// put stores the ids of a short piece in e, the free entry that slot gave.
+func (c *pieceCache) put(t *Tokenizer, e *cacheEntry, lo, hi uint64, ids []uint32) {
 	if 2*(c.used+1) > len(c.slots) && len(c.slots) >= c.maxSlots || c.longBytes() > c.maxLong {
 		c.wipe(t)
-	}
-	e := c.slot(lo, hi)
-	if e.hi != 0 {
-		return // a seed put back by wipe
+		if e = c.slot(lo, hi); e.hi != 0 {
+			return // a seed is back
+		}
 	}
 	e.lo, e.hi = lo, hi
 	if len(ids) > 0 && len(ids) <= len(e.ids) {

@@ -141,7 +141,8 @@ func (e *Encoder) appendWindow(dst []uint32, ends []uint32, n int) []uint32 {
 
 // appendShort finishes a short piece that is not at its first place in the cache.
 func (e *Encoder) appendShort(dst []uint32, piece []byte, lo, hi uint64) []uint32 {
-	if k := e.cache.slot(lo, hi); k.hi != 0 {
+	k := e.cache.slot(lo, hi)
+	if k.hi != 0 {
 		count := k.ids[0] >> idBits
 		if count == spilled {
 			return append(dst, e.cache.spill[k.ids[1]:k.ids[1]+k.ids[2]]...)
@@ -155,7 +156,7 @@ func (e *Encoder) appendShort(dst []uint32, piece []byte, lo, hi uint64) []uint3
 	before := e.dropped
 	dst = e.merge(dst, piece)
 	if e.dropped == before { // a cached piece would not be counted again
-		e.cache.put(e.t, lo, hi, dst[from:])
+		e.cache.put(e.t, k, lo, hi, dst[from:])
 	}
 	return dst
 }

@@ -41,7 +41,11 @@ func TestEncoderEqualsReference(t *testing.T) {
 		encoders := map[string]*Encoder{
 			"masks": newEncoder(tok, 0, true), "scanner": newEncoder(tok, 0, false), "small cache": newEncoder(tok, 1, true),
 		}
-		for range 1500 {
+		rounds := 1000
+		if testing.Short() {
+			rounds = 200
+		}
+		for range rounds {
 			text := nastyText(rng, 1+rng.IntN(300))
 			if rng.IntN(3) == 0 {
 				c := corpusText(t, "mixed")

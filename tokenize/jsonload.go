@@ -242,6 +242,9 @@ func (f *jsonFile) readMerges(s *jsonScanner) {
 		}
 		if s.peek() == '"' {
 			line := s.text()
+			if bytes.HasPrefix(line, []byte("#version")) {
+				return // Hugging Face takes it for the head of an old merges file
+			}
 			k := bytes.IndexByte(line, ' ')
 			if s.err == nil && (k <= 0 || k == len(line)-1 || bytes.IndexByte(line[k+1:], ' ') >= 0) {
 				s.fail("merge %q is not two tokens with a space between", line)

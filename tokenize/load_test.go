@@ -103,6 +103,8 @@ func TestLoadAccepts(t *testing.T) {
 		"o200k, removed":       {[]string{pre, split(patternO200k, "Removed", true)}, "o200k"},
 		"use_regex by default": {[]string{`, "use_regex": true}`, `}`}, "r50k"},
 		"special in the vocab": {[]string{`"abc": 257`, `"abc": 257, "<|eos|>": 258`}, "r50k"},
+		"merges file head":     {[]string{`["a b", `, `["#version: 0.2", "a b", `}, "r50k"},
+		"escapes":              {[]string{`"ab": 256`, `"\u0061\u0062": 256`}, "r50k"},
 		"padding":              {[]string{`"padding": null`, `"padding": {"strategy": "BatchLongest", "pad_id": 3}`}, "r50k"},
 		"offsets":              {[]string{`"post_processor": null`, `"post_processor": {"type": "ByteLevel", "add_prefix_space": true, "trim_offsets": false}`}, "r50k"},
 	} {

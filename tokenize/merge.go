@@ -14,6 +14,7 @@ type merger struct {
 	sym        []uint32
 	next, prev []int32
 	heap       []uint64
+	pushed     int // entries put on the heap so far, for tests of the running time
 	kept       []byte
 	dead       []uint64
 }
@@ -175,6 +176,7 @@ func (g *merger) appendHeap(dst []uint32, m *mergeTable, w []byte) []uint32 {
 }
 
 func (g *merger) push(x uint64) {
+	g.pushed++
 	h := append(g.heap, x)
 	i := len(h) - 1
 	for i > 0 {

@@ -88,7 +88,11 @@ func TestMergersAgree(t *testing.T) {
 		}
 		var g merger
 		rank := ranks(tok)
-		for range 4000 {
+		rounds := 3000
+		if testing.Short() {
+			rounds = 500
+		}
+		for range rounds {
 			n := 1 + rng.IntN(90)
 			if rng.IntN(20) == 0 {
 				n = 1 + rng.IntN(700)
@@ -123,13 +127,28 @@ func TestMergersAgree(t *testing.T) {
 			}
 		}
 	}
-	if backtracked < 8000 {
+	if backtracked < 1000 {
 		t.Errorf("%d pieces were backtracked", backtracked)
 	}
 }
 
-// TestLongPieceWork counts the steps of backtracking, and the heap operations, on
-// pieces of one length and of twice that: about twice the steps, never four times.
+// TestHeapWork counts the entries of the heap: the pairs at the start and at most two
+// for each merge, so n log n whatever the piece.
+func TestHeapWork(t *testing.T) {
+	tok := unordered(t)
+	var g merger
+	for _, unit := range []string{"a", "ab", " ", "the ", "\u4e2d"} {
+		w := bytes.Repeat([]byte(unit), 50_000/len(unit))
+		g.pushed = 0
+		out := g.appendHeap(nil, tok.table, w)
+		if limit := len(w) + 2*(len(w)-len(out)); g.pushed > limit {
+			t.Errorf("%q: %d heap entries for %d bytes and %d merges", unit, g.pushed, len(w), len(w)-len(out))
+		}
+	}
+}
+
+// TestLongPieceWork counts the steps of backtracking on pieces of one length and of
+// twice that: about twice the steps, never four times.
 func TestLongPieceWork(t *testing.T) {
 	shapes := map[string]func(n int) []byte{
 		"letter":  func(n int) []byte { return bytes.Repeat([]byte("a"), n) },

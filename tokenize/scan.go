@@ -11,17 +11,20 @@ import (
 // start, so any end is a place to begin again. The patterns they stand for are in
 // family.go.
 
+// notLower sets the top bit of every byte of w that is not in a to z.
+func notLower(w uint64) uint64 {
+	const high = 0x8080808080808080
+	geA := (w | high) - 0x6161616161616161
+	leZ := 0xfafafafafafafafa - (w &^ high)
+	return ^(geA & leZ &^ w) & high
+}
+
 // letterRun returns the end of the run of letters that begins at b[i] or is empty.
 // ASCII letters are tested eight at a time.
 func letterRun(b []byte, i int) int {
-	const high = 0x8080808080808080
 	for i < len(b) {
 		if i+8 <= len(b) {
-			w := binary.LittleEndian.Uint64(b[i:])
-			l := w | 0x2020202020202020
-			geA := (l | high) - 0x6161616161616161
-			leZ := 0xfafafafafafafafa - (l &^ high)
-			m := ^(geA & leZ &^ w) & high // top bit set where the byte is no ASCII letter
+			m := notLower(binary.LittleEndian.Uint64(b[i:]) | 0x2020202020202020)
 			if m == 0 {
 				i += 8
 				continue
@@ -232,6 +235,16 @@ func wordO200k(b []byte, i int) (end int, both bool) {
 	lastLower := 0
 	j := i
 	for j < len(b) {
+		if c := b[j]; c < utf8.RuneSelf { // no ASCII letter is both upper and lower
+			if c >= 'A' && c <= 'Z' {
+				j++
+				continue
+			}
+			if c >= 'a' && c <= 'z' {
+				return lowerRun(b, j+1), true
+			}
+			break
+		}
 		e, width := entryAt(b, j)
 		if e&flagUpper == 0 {
 			if e&flagLower != 0 {
@@ -253,8 +266,17 @@ func wordO200k(b []byte, i int) (end int, both bool) {
 	return 0, false
 }
 
+// lowerRun returns the end of the run of lowers that begins at b[i] or is empty.
 func lowerRun(b []byte, i int) int {
 	for i < len(b) {
+		if i+8 <= len(b) {
+			m := notLower(binary.LittleEndian.Uint64(b[i:]))
+			if m == 0 {
+				i += 8
+				continue
+			}
+			i += bits.TrailingZeros64(m) >> 3
+		}
 		if c := b[i]; c < utf8.RuneSelf {
 			if c < 'a' || c > 'z' {
 				return i

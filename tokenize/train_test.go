@@ -185,8 +185,8 @@ func TestLargeCounts(t *testing.T) {
 // TestTrainMemory bounds what a text without places to split takes.
 func TestTrainMemory(t *testing.T) {
 	rng := rand.New(rand.NewPCG(15, 16))
-	text := make([]byte, 0, 4<<20)
-	for len(text) < 4<<20 {
+	text := make([]byte, 0, 1<<20)
+	for len(text) < 1<<20 {
 		text = fmt.Appendf(text, "%c", 0x4e00+rng.IntN(3000))
 	}
 	var before, after runtime.MemStats
