@@ -25,7 +25,7 @@ func main() {
 func execute(args []string, stdin io.Reader, stdout, stderr io.Writer) int {
 	ctx, sig, cancel := withSignals(context.Background(), stderr)
 	defer cancel()
-	a := &app{stdin: stdin, out: stdout, err: stderr, signals: sig, bars: terminal(stderr)}
+	a := &app{stdin: stdin, out: stdout, err: stderr, signals: sig, args: args, bars: terminal(stderr)}
 	a.color = terminal(stdout) && os.Getenv("NO_COLOR") == "" && os.Getenv("TERM") != "dumb"
 	root := a.root()
 	root.SetArgs(args)

@@ -24,6 +24,7 @@ type app struct {
 	stdin    io.Reader
 	out, err io.Writer
 	signals  *signals
+	args     []string // the command line, for the run folder
 	quiet    bool
 	bars     bool // progress is drawn on err, which is a terminal
 	color    bool // out is a terminal that shows colours, and NO_COLOR is not set
@@ -66,7 +67,7 @@ Exit codes: 0 done, 1 failed, 2 command line or configuration, 3 input refused,
 	})
 	group(c,
 		a.dataCommand(), a.tokenizerCommand(), a.configCommand(), a.planCommand(),
-		a.trainCommand(), a.evalCommand(), a.sampleCommand(), a.reportCommand(), a.demoCommand(),
+		a.trainCommand(), a.evalCommand(), a.sampleCommand(), a.runsCommand(), a.reportCommand(), a.demoCommand(),
 	)
 	return c
 }

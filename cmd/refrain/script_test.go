@@ -30,6 +30,12 @@ var scrubs = []struct {
 	{regexp.MustCompile(`\|g\| [\d.]+`), "|g| N"},
 	{regexp.MustCompile(`chain [0-9a-f]{16,}`), "chain HASH"},
 	{regexp.MustCompile(`(?m)^machine .*$`), "machine HERE"},
+	{regexp.MustCompile(`(?m)^(runs/.*  )[\d.]+[kM]?  +\d{4}-\d\d-\d\d \d\d:\d\d$`), "${1}SPEED  DATE"},
+	{regexp.MustCompile(`(?m)^(run +status .* tok/s) +created$`), "$1  created"},
+	{regexp.MustCompile(`\bid [0-9a-f]{16}\b`), "id ID"},
+	{regexp.MustCompile(`(?m)^  created .*$`), "  created HERE AND NOW"},
+	{regexp.MustCompile(`\b\d\.\d{4}( \([+-]\d\.\d{4}\))?(  |\n)`), "N$2"},
+	{regexp.MustCompile(`chains are [0-9a-f]+`), "chains are HASH"},
 	{regexp.MustCompile(`at \d+ % of the peak measured now`), "at SHARE of the peak measured now"},
 }
 
