@@ -1,9 +1,11 @@
 package store
 
 import (
+	"encoding/binary"
 	"math/rand/v2"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 )
 
@@ -111,5 +113,34 @@ func TestMutatedShards(t *testing.T) {
 	}
 	if refused == 0 {
 		t.Error("no mutation was refused")
+	}
+}
+
+// A shard whose offsets do not fit the lengths, or do not reach the end of its ids,
+// is refused.
+func TestOffsetsMustFit(t *testing.T) {
+	sh, lengths, data := seedShard(t)
+	_, batches, err := layout(&sh, data, U16)
+	if err != nil {
+		t.Fatal(err)
+	}
+	last := len(lengths) - 1
+	for _, by := range []uint32{1, ^uint32(0)} {
+		lengths[last] += by
+		if openBytes(sh, U16, lengths, data) == nil {
+			t.Error("a wrong length was accepted")
+		}
+		lengths[last] -= by
+	}
+	b := batches[len(batches)-1]
+	_, _, bufs, err := readRecords(data[b.offset:][:b.metadata], headerRecords, b.body, 4, 8)
+	if err != nil {
+		t.Fatal(err)
+	}
+	at := b.offset + b.metadata + bufs[1][0] + 4*sh.Batches[len(batches)-1].Documents
+	binary.LittleEndian.PutUint32(data[at:], binary.LittleEndian.Uint32(data[at:])-1)
+	lengths[last]--
+	if err := openBytes(sh, U16, lengths, data); err == nil || !strings.Contains(err.Error(), "last offset") {
+		t.Errorf("a batch that ends early: %v", err)
 	}
 }

@@ -415,9 +415,6 @@ func (w *Writer) Close(ctx context.Context) (*Manifest, error) {
 	}
 	b, err := w.m.encode()
 	if err == nil {
-		err = w.fs.SyncDir(w.dir) // the names of all files before the manifest's
-	}
-	if err == nil {
 		err = fsx.WriteFile(w.fs, filepath.Join(w.dir, ManifestName), b)
 	}
 	if err == nil {

@@ -26,7 +26,7 @@ type Counters struct {
 	CarriedOut int64 `json:"carried_out"` // tokens of the epoch after used here
 	Started    int64 `json:"started"`     // documents whose first token is an input of this epoch's windows
 	Completed  int64 `json:"completed"`   // documents whose last token is one
-	Cut        int64 `json:"cut"`         // documents split over windows or shortened by the tail
+	Cut        int64 `json:"cut"`         // documents with a token here that no single window holds whole
 }
 
 // Counters returns the accounts of epoch e, from its plan and the lengths alone.
@@ -55,23 +55,40 @@ func (s *Stream) Counters(e int64) (Counters, error) {
 		c.Masked = 1 + c.Padded
 	}
 	c.Scored = c.Inputs - c.Masked
-	// Positions are counted from the first token of the epoch.
-	first, limit := c.CarriedIn, c.CarriedIn+c.Inputs
-	pos := int64(0)
-	for _, d := range p.order.docs {
-		end := pos + int64(d.n)
-		if pos >= first && pos < limit {
-			c.Started++
+	c.countDocs(p.order.docs, 0, T)
+	if c.CarriedOut > 0 {
+		next, err := s.Prepare(context.Background(), e+1)
+		if err != nil {
+			return Counters{}, err
 		}
-		if end > first && end <= limit {
-			c.Completed++
-		}
-		if pos < limit && (end > limit || (pos-first+T)/T != (end-1-first+T)/T) {
-			c.Cut++
-		}
-		pos = end
+		c.countDocs(next.order.docs, s.numTokens, T)
 	}
 	return c, nil
+}
+
+// countDocs counts documents that stand end to end from stream position pos on,
+// counted from the first token of the epoch.
+func (c *Counters) countDocs(docs []docRef, pos, T int64) {
+	first, limit := c.CarriedIn, c.CarriedIn+c.Inputs
+	for _, d := range docs {
+		start, end := pos, pos+int64(d.n)
+		pos = end
+		if end <= first {
+			continue
+		}
+		if start >= limit {
+			return
+		}
+		if start >= first {
+			c.Started++
+		}
+		if end <= limit {
+			c.Completed++
+		}
+		if start < first || end > limit || (start-first)/T != (end-1-first)/T {
+			c.Cut++
+		}
+	}
 }
 
 // OrderHash is the SHA-256 of the spans of every row of epoch e in the order the
