@@ -4,15 +4,35 @@
 
 package asm
 
-// tileVec sets a 6x16 tile of C, rows ldc apart, to A*B, plus its old value when accumulate is not 0.
+// tileVec sets a 6x16 tile of C, rows ldc apart, to A*B, plus its old value when accumulate is not 0, from packed A.
 //
 //go:noescape
 func tileVec(k int, a *float32, b *float32, c *float32, ldc int, accumulate int)
 
-// tile512Vec sets a 12x32 tile of C, rows ldc apart, to A*B, plus its old value when accumulate is not 0.
+// tile512Vec sets a 12x32 tile of C, rows ldc apart, to A*B, plus its old value when accumulate is not 0, from packed A.
 //
 //go:noescape
 func tile512Vec(k int, a *float32, b *float32, c *float32, ldc int, accumulate int)
+
+// tileRowsVec sets a 6x16 tile of C, rows ldc apart, to A*B, plus its old value when accumulate is not 0, from A with rows lda apart.
+//
+//go:noescape
+func tileRowsVec(k int, a *float32, lda int, b *float32, c *float32, ldc int, accumulate int)
+
+// tileRows512Vec sets a 12x32 tile of C, rows ldc apart, to A*B, plus its old value when accumulate is not 0, from A with rows lda apart.
+//
+//go:noescape
+func tileRows512Vec(k int, a *float32, lda int, b *float32, c *float32, ldc int, accumulate int)
+
+// tileColsVec sets a 6x16 tile of C, rows ldc apart, to A*B, plus its old value when accumulate is not 0, from A with columns lda apart.
+//
+//go:noescape
+func tileColsVec(k int, a *float32, lda int, b *float32, c *float32, ldc int, accumulate int)
+
+// tileCols512Vec sets a 12x32 tile of C, rows ldc apart, to A*B, plus its old value when accumulate is not 0, from A with columns lda apart.
+//
+//go:noescape
+func tileCols512Vec(k int, a *float32, lda int, b *float32, c *float32, ldc int, accumulate int)
 
 // packRows6Vec copies 8*k8 columns of 6 rows of src, lds apart, to dst column by column. It writes 2 floats past the end.
 //

@@ -14,6 +14,10 @@ const unreachable = "asm: vector kernel called in a build without one"
 
 func tileVec(int, *float32, *float32, *float32, int, int)                { panic(unreachable) }
 func tile512Vec(int, *float32, *float32, *float32, int, int)             { panic(unreachable) }
+func tileRowsVec(int, *float32, int, *float32, *float32, int, int)       { panic(unreachable) }
+func tileColsVec(int, *float32, int, *float32, *float32, int, int)       { panic(unreachable) }
+func tileRows512Vec(int, *float32, int, *float32, *float32, int, int)    { panic(unreachable) }
+func tileCols512Vec(int, *float32, int, *float32, *float32, int, int)    { panic(unreachable) }
 func packRows6Vec(int, *float32, *float32, int)                          { panic(unreachable) }
 func packCols6Vec(int, int, *float32, *float32, int, int)                { panic(unreachable) }
 func packRows12Vec(int, *float32, *float32, int)                         { panic(unreachable) }

@@ -2,19 +2,21 @@ package asm
 
 // tileGeneric splits the tile into blocks of 2 x 4, whose eight accumulators the
 // compiler keeps in registers; larger blocks were slower.
-func tileGeneric(rows, cols, k int, a, b, c []float32, ldc int, accumulate bool) {
+//
+// Element (i, kk) of the left operand is a[i*stepRow+kk*stepCol].
+func tileGeneric(rows, cols, k int, a []float32, stepRow, stepCol int, b, c []float32, ldc int, accumulate bool) {
 	for i := 0; i < rows; i += 2 {
 		for j := 0; j < cols; j += 4 {
-			blockGeneric(rows, cols, k, a[min(i, len(a)):], b[min(j, len(b)):], c[i*ldc+j:], ldc, accumulate)
+			blockGeneric(cols, k, a[min(i*stepRow, len(a)):], stepRow, stepCol, b[min(j, len(b)):], c[i*ldc+j:], ldc, accumulate)
 		}
 	}
 }
 
-func blockGeneric(rows, cols, k int, a, b, c []float32, ldc int, accumulate bool) {
+func blockGeneric(cols, k int, a []float32, stepRow, stepCol int, b, c []float32, ldc int, accumulate bool) {
 	var c00, c01, c02, c03, c10, c11, c12, c13 float32
 	for kk := range k {
-		x, y := a[kk*rows:kk*rows+2], b[kk*cols:kk*cols+4]
-		a0, a1 := x[0], x[1]
+		y := b[kk*cols : kk*cols+4]
+		a0, a1 := a[kk*stepCol], a[kk*stepCol+stepRow]
 		b0, b1, b2, b3 := y[0], y[1], y[2], y[3]
 		c00 += float32(a0 * b0)
 		c01 += float32(a0 * b1)

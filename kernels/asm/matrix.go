@@ -96,12 +96,51 @@ func (t Tiles) Tile(k int, a, b, c []float32, ldc int, accumulate bool) {
 	}
 	switch {
 	case t.code <= generic6x16 || k == 0:
-		tileGeneric(rows, cols, k, a, b, c, ldc, accumulate)
+		tileGeneric(rows, cols, k, a, 1, rows, b, c, ldc, accumulate)
 	case t.code == avx512Tile12x32:
 		tile512Vec(k, &a[0], &b[0], &c[0], ldc, flag)
 	default:
 		tileVec(k, &a[0], &b[0], &c[0], ldc, flag)
 	}
+}
+
+// TileDirect is Tile with the left operand where it lies: element (i, kk) of the
+// tile's rows is a[i*lda+kk], or a[kk*lda+i] when trans is set. Where a panel of A
+// would be used once or twice only, that is faster than packing it. The bits are
+// those of Tile.
+func (t Tiles) TileDirect(k int, a []float32, lda int, trans bool, b, c []float32, ldc int, accumulate bool) {
+	rows, cols := t.Rows(), t.Cols()
+	width, need := k, (rows-1)*lda+k
+	if trans {
+		width, need = rows, (k-1)*lda+rows
+	}
+	if k < 1 || lda < width || ldc < cols || len(a) < need || len(b) < k*cols || len(c) < (rows-1)*ldc+cols {
+		badDirect(t, k, len(a), lda, trans, len(b), len(c), ldc)
+	}
+	flag := 0
+	if accumulate {
+		flag = 1
+	}
+	switch {
+	case t.code <= generic6x16 && trans:
+		tileGeneric(rows, cols, k, a, 1, lda, b, c, ldc, accumulate)
+	case t.code <= generic6x16:
+		tileGeneric(rows, cols, k, a, lda, 1, b, c, ldc, accumulate)
+	case t.code == avx512Tile12x32 && trans:
+		tileCols512Vec(k, &a[0], lda, &b[0], &c[0], ldc, flag)
+	case t.code == avx512Tile12x32:
+		tileRows512Vec(k, &a[0], lda, &b[0], &c[0], ldc, flag)
+	case trans:
+		tileColsVec(k, &a[0], lda, &b[0], &c[0], ldc, flag)
+	default:
+		tileRowsVec(k, &a[0], lda, &b[0], &c[0], ldc, flag)
+	}
+}
+
+//go:noinline
+func badDirect(t Tiles, k, a, lda int, trans bool, b, c, ldc int) {
+	panic(fmt.Sprintf("asm: %v: k=%d with %d floats of a (lda=%d, trans=%t), %d of b, %d of c, ldc=%d; k must be >= 1 and each operand inside its slice",
+		t, k, a, lda, trans, b, c, ldc))
 }
 
 //go:noinline

@@ -52,6 +52,49 @@ func TestTile(t *testing.T) {
 	}
 }
 
+// TestTileDirect: the same bits as Tile on the packed operand, and no read past
+// the end of the matrix.
+func TestTileDirect(t *testing.T) {
+	r := rand.New(rand.NewPCG(9, 10))
+	for _, set := range TileSets() {
+		rows, cols := set.Rows(), set.Cols()
+		for _, k := range []int{1, 2, 3, 4, 5, 7, 8, 9, 16, 31, 100} {
+			b, packed := make([]float32, k*cols), make([]float32, k*rows)
+			fill(r, b)
+			for _, trans := range []bool{false, true} {
+				for gap := range 3 {
+					lines, width := rows, k
+					if trans {
+						lines, width = k, rows
+					}
+					lda := width + gap
+					a := guard.Floats(t, (lines-1)*lda+width)
+					fill(r, a)
+					for i := range rows {
+						for kk := range k {
+							at := i*lda + kk
+							if trans {
+								at = kk*lda + i
+							}
+							packed[kk*rows+i] = a[at]
+						}
+					}
+					want, got := make([]float32, rows*cols), make([]float32, rows*cols)
+					fill(r, want)
+					copy(got, want)
+					set.Tile(k, packed, b, want, cols, gap == 1)
+					set.TileDirect(k, a, lda, trans, b, got, cols, gap == 1)
+					for i := range want {
+						if math.Float32bits(got[i]) != math.Float32bits(want[i]) {
+							t.Fatalf("%v: k=%d lda=%d trans=%t: element %d is %g, packed %g", set, k, lda, trans, i, got[i], want[i])
+						}
+					}
+				}
+			}
+		}
+	}
+}
+
 func fill(r *rand.Rand, x []float32) {
 	for i := range x {
 		x[i] = r.Float32() - 0.5
@@ -135,6 +178,14 @@ func TestMatrixBounds(t *testing.T) {
 			"Tile b":           func() { set.Tile(k, f(k*r), f(k*n-1), f(r*n), n, false) },
 			"Tile c":           func() { set.Tile(k, f(k*r), f(k*n), f(r*n-1), n, false) },
 			"Tile ldc":         func() { set.Tile(k, f(k*r), f(k*n), f(r*n), n-1, false) },
+			"direct k":         func() { set.TileDirect(0, f(k*r), k, false, f(k*n), f(r*n), n, false) },
+			"direct a":         func() { set.TileDirect(k, f(k*r-1), k, false, f(k*n), f(r*n), n, false) },
+			"direct at":        func() { set.TileDirect(k, f(k*r-1), r, true, f(k*n), f(r*n), n, false) },
+			"direct lda":       func() { set.TileDirect(k, f(k*r), k-1, false, f(k*n), f(r*n), n, false) },
+			"direct ldat":      func() { set.TileDirect(k, f(k*r), r-1, true, f(k*n), f(r*n), n, false) },
+			"direct b":         func() { set.TileDirect(k, f(k*r), k, false, f(k*n-1), f(r*n), n, false) },
+			"direct c":         func() { set.TileDirect(k, f(k*r), k, false, f(k*n), f(r*n-1), n, false) },
+			"direct ldc":       func() { set.TileDirect(k, f(k*r), k, false, f(k*n), f(r*n), n-1, false) },
 			"PackRowsA dst":    func() { set.PackRowsA(f(r*k+PackSlack-1), f(r*k), k, k) },
 			"PackRowsA src":    func() { set.PackRowsA(f(r*k+PackSlack), f(r*k-1), k, k) },
 			"PackRowsB dst":    func() { set.PackRowsB(f(n*k-1), f(n*k), k, k) },

@@ -77,6 +77,45 @@ func (p *product) multiply(w *workspace, pa, pb, c []float32, i, m, j, n, k int,
 	}
 }
 
+// directColumns is the width of C up to which packing A gains nothing on one
+// thread, with A in the caches as in attention. Measured on 96 rows with depth 512:
+// reading A where it lies is 1.4 times as fast for 32 columns, 1.05 for 128, level
+// from 256 on.
+const directColumns = 128
+
+// direct reports whether A should be read where it lies for n columns of C. Rows
+// whose distance is a multiple of 4 KiB would compete for one set of the L1 cache.
+func (p *product) direct(n int) bool {
+	return n <= directColumns && (p.transA || p.lda%1024 != 0)
+}
+
+// multiplyDirect is multiply with A as stored, from column pc of op(A) on.
+func (p *product) multiplyDirect(w *workspace, a, pb, c []float32, i, m, pc, j, n, k int, accumulate bool) {
+	mr := p.tiles.Rows()
+	full := m / mr * mr
+	for jj := 0; jj < n; jj += p.tiles.Cols() {
+		nr := min(p.tiles.Cols(), n-jj)
+		panel := pb[jj*k : (jj+p.tiles.Cols())*k]
+		for ii := i; ii < i+full; ii += mr {
+			at := ii*p.lda + pc
+			if p.transA {
+				at = pc*p.lda + ii
+			}
+			dst := c[ii*p.ldc+j+jj:]
+			if nr == p.tiles.Cols() {
+				p.tiles.TileDirect(k, a[at:], p.lda, p.transA, panel, dst, p.ldc, accumulate)
+				continue
+			}
+			p.tiles.TileDirect(k, a[at:], p.lda, p.transA, panel, w.tile, p.tiles.Cols(), false)
+			copyTile(dst, w.tile, p.ldc, p.tiles.Cols(), mr, nr, accumulate)
+		}
+	}
+	if full < m {
+		p.packA(w.a, a, i+full, m-full, pc, k)
+		p.multiply(w, w.a, pb, c, i+full, m-full, j, n, k, accumulate)
+	}
+}
+
 // copyTile moves the part of a tile that lies in C.
 func copyTile(dst, tile []float32, ldc, ldt, rows, cols int, accumulate bool) {
 	for r := range rows {

@@ -66,9 +66,16 @@ func (s *Serial) GemmPacked(transA bool, m, n, k int, a []float32, lda int, b Pa
 		span := min(depth, k-pc)
 		for i := 0; i < m; i += height {
 			rows := min(height, m-i)
-			p.packA(s.work.a, a, i, rows, pc, span)
+			direct := p.direct(n)
+			if !direct {
+				p.packA(s.work.a, a, i, rows, pc, span)
+			}
 			for j := 0; j < n; j += nr {
 				panel := b.data[j*b.k+pc*nr:]
+				if direct {
+					p.multiplyDirect(&s.work, a, panel, c, i, rows, pc, j, min(nr, n-j), span, accumulate || pc > 0)
+					continue
+				}
 				p.multiply(&s.work, s.work.a, panel, c, i, rows, j, min(nr, n-j), span, accumulate || pc > 0)
 			}
 		}

@@ -40,6 +40,10 @@ func (p *product) serial(size blocking, w *workspace, pb, a, b, c []float32) {
 			p.packB(pb, b, jc, n, pc, k, 0, ceil(n, p.tiles.Cols()))
 			for i := 0; i < p.m; i += height {
 				m := min(height, p.m-i)
+				if p.direct(p.n) {
+					p.multiplyDirect(w, a, pb, c, i, m, pc, jc, n, k, p.accumulate || pc > 0)
+					continue
+				}
 				p.packA(w.a, a, i, m, pc, k)
 				p.multiply(w, w.a, pb, c, i, m, jc, n, k, p.accumulate || pc > 0)
 			}

@@ -11,7 +11,7 @@ import (
 // tileKernel describes a micro-kernel. Its accumulators, one row of B and a few
 // broadcasts of A have to fit the registers: 16 of YMM, 32 of ZMM.
 type tileKernel struct {
-	name       string
+	suffix     string // of the function names, before Vec
 	rows, vecs int
 	bytes      int // of a vector
 	register   func() VecVirtual
@@ -23,8 +23,8 @@ type tileKernel struct {
 // Measured alone at k = 256, as a share of the multiply-add peak: 0.95 on Zen 3
 // for 6x16 (a 4x24 tile gave the same).
 var (
-	tile6x16  = tileKernel{"tileVec", 6, 2, 32, YMM, zero, 2, 8}
-	tile12x32 = tileKernel{"tile512Vec", 12, 2, 64, ZMM, func(v VecVirtual) { VPXORD(v, v, v) }, 4, 4}
+	tile6x16  = tileKernel{"", 6, 2, 32, YMM, zero, 2, 8}
+	tile12x32 = tileKernel{"512", 12, 2, 64, ZMM, func(v VecVirtual) { VPXORD(v, v, v) }, 4, 4}
 )
 
 func (t *tileKernel) registers(n int) []VecVirtual {
@@ -35,10 +35,62 @@ func (t *tileKernel) registers(n int) []VecVirtual {
 	return r
 }
 
-func (t *tileKernel) emit() {
+// layout says where a micro-kernel finds its left operand.
+type layout string
+
+const (
+	packedA layout = ""     // column after column, as the packers leave it
+	rowsA   layout = "Rows" // rows lda apart: as stored
+	colsA   layout = "Cols" // columns lda apart: as stored, transposed
+)
+
+// leftOperand returns how to address element i of the column in step u of a pass,
+// what to do after each step and what after a pass of n steps.
+func (t *tileKernel) leftOperand(from layout, a GPVirtual) (at func(u, i int) Mem, next func(), advance func(n int)) {
+	if from == packedA {
+		return func(u, i int) Mem { return Mem{Base: a, Disp: (u*t.rows + i) * 4} }, func() {},
+			func(n int) { ADDQ(I32(int32(n*t.rows*4)), a) }
+	}
+	lda := param("lda")
+	SHLQ(Imm(2), lda)
+	if from == colsA {
+		return func(_, i int) Mem { return Mem{Base: a, Disp: 4 * i} }, func() { ADDQ(lda, a) }, func(int) {}
+	}
+	var threes []GPVirtual // pointers to rows 0, 3, 6, ...
+	for i := range (t.rows + 2) / 3 {
+		p := GP64()
+		if i == 0 {
+			MOVQ(a, p)
+		} else {
+			LEAQ(Mem{Base: threes[i-1], Index: lda, Scale: 2}, p)
+			ADDQ(lda, p)
+		}
+		threes = append(threes, p)
+	}
+	at = func(u, i int) Mem {
+		m := Mem{Base: threes[i/3], Disp: 4 * u}
+		if i%3 > 0 {
+			m.Index, m.Scale = lda, uint8(i%3)
+		}
+		return m
+	}
+	return at, func() {}, func(n int) {
+		for _, p := range threes {
+			ADDQ(I32(int32(4*n)), p)
+		}
+	}
+}
+
+func (t *tileKernel) emit(from layout) {
 	cols := t.vecs * t.bytes / 4
-	begin(t.name, "func(k int, a, b, c *float32, ldc, accumulate int)",
-		fmt.Sprintf("%s sets a %dx%d tile of C, rows ldc apart, to A*B, plus its old value when accumulate is not 0.", t.name, t.rows, cols))
+	name, signature := "tile"+string(from)+t.suffix+"Vec", "func(k int, a, b, c *float32, ldc, accumulate int)"
+	where := "packed A"
+	if from != packedA {
+		signature = "func(k int, a *float32, lda int, b, c *float32, ldc, accumulate int)"
+		where = map[layout]string{rowsA: "A with rows lda apart", colsA: "A with columns lda apart"}[from]
+	}
+	begin(name, signature,
+		fmt.Sprintf("%s sets a %dx%d tile of C, rows ldc apart, to A*B, plus its old value when accumulate is not 0, from %s.", name, t.rows, cols, where))
 	k, a, b, c, ldc := param("k"), param("a"), param("b"), param("c"), param("ldc")
 	SHLQ(Imm(2), ldc)
 	acc := make([][]VecVirtual, t.rows)
@@ -66,29 +118,33 @@ func (t *tileKernel) emit() {
 		PREFETCHT0(Mem{Base: row, Disp: 4*cols - 4})
 	})
 	bv, av := t.registers(t.vecs), t.registers(t.broadcasts)
+	left, next, advanceA := t.leftOperand(from, a)
 	step := func(u int) {
 		for j, v := range bv {
 			VMOVUPS(Mem{Base: b, Disp: (u*t.vecs + j) * t.bytes}, v)
 		}
 		for i := range t.rows {
 			x := av[i%len(av)]
-			VBROADCASTSS(Mem{Base: a, Disp: (u*t.rows + i) * 4}, x)
+			VBROADCASTSS(left(u, i), x)
 			for j, v := range bv {
 				VFMADD231PS(v, x, acc[i][j])
 			}
 		}
+		next()
 	}
 	advance := func(steps int) {
-		ADDQ(I32(int32(steps*t.rows*4)), a)
+		advanceA(steps)
 		ADDQ(I32(int32(steps*t.vecs*t.bytes)), b)
 	}
 	SUBQ(I32(int32(t.unroll)), k)
 	JLT(LabelRef("rest"))
 	Label("loop")
-	PREFETCHT0(Mem{Base: a, Disp: 64 * 6})
+	if from == packedA {
+		PREFETCHT0(Mem{Base: a, Disp: 64 * 6})
+	}
 	for u := range t.unroll {
 		step(u)
-		if u == t.unroll/2 {
+		if from == packedA && u == t.unroll/2 {
 			PREFETCHT0(Mem{Base: a, Disp: 64 * 7})
 		}
 	}

@@ -50,8 +50,10 @@ func main() {
 
 func kernels() {
 	ConstraintExpr("!purego")
-	tile6x16.emit()
-	tile12x32.emit()
+	for _, from := range []layout{packedA, rowsA, colsA} {
+		tile6x16.emit(from)
+		tile12x32.emit(from)
+	}
 	for _, rows := range []int{6, 12, 16, 32} {
 		packRows(rows)
 		packCols(rows)
