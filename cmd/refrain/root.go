@@ -66,8 +66,8 @@ Exit codes: 0 done, 1 failed, 2 command line or configuration, 3 input refused,
 		return fmt.Errorf("%w: %w\nsee: %s --help", errUsage, err, c.CommandPath())
 	})
 	group(c,
-		a.dataCommand(), a.tokenizerCommand(), a.configCommand(), a.planCommand(),
-		a.trainCommand(), a.evalCommand(), a.sampleCommand(), a.runsCommand(), a.reportCommand(), a.demoCommand(),
+		a.doctorCommand(), a.dataCommand(), a.tokenizerCommand(), a.configCommand(), a.planCommand(),
+		a.trainCommand(), a.evalCommand(), a.sampleCommand(), a.runsCommand(), a.profileCommand(), a.benchCommand(), a.reportCommand(), a.demoCommand(),
 	)
 	return c
 }

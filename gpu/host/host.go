@@ -12,6 +12,7 @@ import (
 	"strings"
 	"sync"
 	"sync/atomic"
+	"unsafe"
 
 	"refrain/gpu"
 	"refrain/internal/par"
@@ -280,4 +281,18 @@ func (d *Device) failure() error {
 		return *p
 	}
 	return nil
+}
+
+// HugeFloats returns an allocator of floats on huge pages, outside the Go
+// heap, for benchmarks that want the memory a device has. What it hands out
+// stays allocated until the process ends; where there are no huge pages, or no
+// memory for them, it is make.
+func HugeFloats() func(n int) []float32 {
+	return func(n int) []float32 {
+		b, err := newBlock(int64(n) * 4)
+		if err != nil || n == 0 {
+			return make([]float32, n)
+		}
+		return unsafe.Slice((*float32)(unsafe.Pointer(unsafe.SliceData(b.data))), n)
+	}
 }

@@ -1,0 +1,400 @@
+package main
+
+import (
+	"context"
+	"encoding/binary"
+	"encoding/json"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"refrain/bench"
+	"refrain/gpu/host"
+	"refrain/internal/run"
+	"refrain/kernels/gemm"
+	"refrain/model"
+	"refrain/stages/shards"
+	"refrain/tokenize"
+)
+
+// benchFlags are what the scenarios share.
+type benchFlags struct {
+	count   int
+	threads int
+	compare string
+	peers   string
+}
+
+func (f *benchFlags) withPeers() (bool, error) {
+	switch f.compare {
+	case "":
+		return false, nil
+	case "peers":
+		return true, nil
+	}
+	return false, fmt.Errorf("%w: --compare %q; the only comparison is peers", errUsage, f.compare)
+}
+
+func (a *app) benchCommand() *cobra.Command {
+	var f benchFlags
+	c := &cobra.Command{
+		Use:   "bench",
+		Short: "Measure the training step, matrix products, tokenizer or loader",
+		Long: `Bench prints Go benchmark lines, which benchstat reads. With --compare peers
+the pinned peers of bench/peers answer between our rounds, and the lines carry
+ratios with quartiles; sh bench/peers/install.sh makes their environment.`,
+		Example: `  refrain bench step --preset micro-1M --count 10
+  refrain bench loader --compare peers`,
+	}
+	c.PersistentFlags().IntVar(&f.count, "count", 10, "measured rounds")
+	c.PersistentFlags().IntVar(&f.threads, "threads", 0, "threads; 0 means all")
+	c.PersistentFlags().StringVar(&f.compare, "compare", "", "peers: measure the pinned peers in the same session")
+	c.PersistentFlags().StringVar(&f.peers, "peers-dir", filepath.Join("bench", "peers"), "folder of the peers")
+	return group(c, a.benchStep(&f), a.benchGEMM(&f), a.benchTokenizer(&f), a.benchLoader(&f))
+}
+
+func (a *app) line(l bench.Line) { a.printf("%s\n", l) }
+
+func (a *app) benchHeader() error { return bench.Header(a.out, run.CPUName()) }
+
+func (f *benchFlags) numThreads() int {
+	if f.threads > 0 {
+		return f.threads
+	}
+	return runtime.GOMAXPROCS(0)
+}
+
+func (a *app) benchStep(f *benchFlags) *cobra.Command {
+	var preset string
+	var T, B, V, shards, devices int
+	var kernels bool
+	c := &cobra.Command{
+		Use:     "step",
+		Short:   "A training step fed by repack, batch and upload",
+		Example: `  refrain bench step --preset micro-3M --count 12 --kernels`,
+		Args:    args(cobra.NoArgs),
+		RunE: func(c *cobra.Command, _ []string) error {
+			peers, err := f.withPeers()
+			if err != nil {
+				return err
+			}
+			m, ok := model.PresetByName(preset)
+			if !ok {
+				return &run.Error{Code: run.ExitUsage, Err: fmt.Errorf("no preset %q; there are %s", preset, presetNames())}
+			}
+			m.MaxT = max(m.MaxT, T)
+			if V > 0 {
+				m.Vocab = V
+			}
+			n, err := run.Shards(B, shards)
+			if err != nil {
+				return &run.Error{Code: run.ExitUsage, Err: err}
+			}
+			cfg := bench.StepConfig{Model: m, Name: strings.TrimPrefix(preset, "micro-"), T: T, B: B, Shards: n, Devices: devices, Threads: f.threads, Warm: 2, Steps: f.count}
+			if err := a.benchHeader(); err != nil {
+				return err
+			}
+			if peers {
+				return a.stepWithPeer(c.Context(), f, cfg)
+			}
+			r, err := bench.Step(c.Context(), cfg, kernels)
+			if err != nil {
+				return err
+			}
+			a.line(r.Line)
+			for _, k := range r.Kernels {
+				a.printf("# %-14s %6d calls %12v\n", k.Name, k.Calls, k.Busy)
+			}
+			return nil
+		},
+	}
+	c.Flags().StringVar(&preset, "preset", "micro-1M", "model shape")
+	c.Flags().IntVar(&T, "seq", 512, "tokens in a row")
+	c.Flags().IntVar(&B, "batch", 8, "rows in a step")
+	c.Flags().IntVar(&V, "vocab", 0, "vocabulary; 0 means the preset's")
+	c.Flags().IntVar(&shards, "shards", 0, "logical shards; 0 means as in training")
+	c.Flags().IntVar(&devices, "devices", 1, "logical devices")
+	c.Flags().BoolVar(&kernels, "kernels", false, "print the time of every kernel as comments")
+	return c
+}
+
+func presetNames() string {
+	var names []string
+	for _, p := range model.Presets() {
+		names = append(names, p.Name)
+	}
+	return strings.Join(names, ", ")
+}
+
+// stepWithPeer alternates a few of our steps with a few of the peer's.
+func (a *app) stepWithPeer(ctx context.Context, f *benchFlags, cfg bench.StepConfig) error {
+	m := cfg.Model
+	spec, err := json.Marshal(map[string]any{
+		"vocab": m.Vocab, "dim": m.Dim, "layers": m.Layers, "heads": m.Heads, "kv_heads": m.KVHeads, "ffn": m.FFN, "tie": m.Tie,
+		"t": cfg.T, "b": cfg.B, "threads": f.numThreads(), "compile": true, "bf16": false,
+	})
+	if err != nil {
+		return err
+	}
+	p, err := bench.StartPeer(ctx, f.peers, "peer_step.py", string(spec))
+	if err != nil {
+		return &run.Error{Code: run.ExitUsage, Err: err}
+	}
+	defer p.Close()
+	a.printf("# peer %s\n", p.About)
+	const part = 3 // steps of each side in a round
+	var ratios []float64
+	for range max(1, f.count) {
+		one := cfg
+		one.Steps = part
+		r, err := bench.Step(ctx, one, false)
+		if err != nil {
+			return err
+		}
+		var answer struct {
+			Median float64 `json:"median_s"`
+		}
+		if err := p.Ask(map[string]int{"steps": part}, &answer); err != nil {
+			return err
+		}
+		ratio := answer.Median / r.PerOp.Seconds()
+		ratios = append(ratios, ratio)
+		r.Metrics = append(r.Metrics, bench.Metric{Value: float64(cfg.B*cfg.T) / answer.Median, Unit: "peer-tok/s"}, bench.Metric{Value: ratio, Unit: "x-peer"})
+		a.line(r.Line)
+	}
+	lo, mid, hi := bench.Quartiles(ratios)
+	a.printf("# %s: %.3f times torch.compile f32 (quartiles %.3f to %.3f, %d rounds)\n", cfg.Name, mid, lo, hi, len(ratios))
+	return nil
+}
+
+func (a *app) benchGEMM(f *benchFlags) *cobra.Command {
+	return &cobra.Command{
+		Use:   "gemm",
+		Short: "The 27 matrix products of small transformers, against the multiply-add peak",
+		Args:  args(cobra.NoArgs),
+		RunE: func(c *cobra.Command, _ []string) error {
+			peers, err := f.withPeers()
+			if err != nil {
+				return err
+			}
+			cfg := bench.GEMMConfig{Threads: []int{1}, Rounds: f.count, Alloc: host.HugeFloats()}
+			if n := f.numThreads(); n > 1 {
+				cfg.Threads = append(cfg.Threads, n)
+			}
+			if err := a.benchHeader(); err != nil {
+				return err
+			}
+			if peers {
+				p, err := bench.StartPeer(c.Context(), f.peers, "peer_gemm.py")
+				if err != nil {
+					return &run.Error{Code: run.ExitUsage, Err: err}
+				}
+				defer p.Close()
+				a.printf("# peer %s\n", p.About)
+				cfg.Peer = func(_ context.Context, s gemm.Shape, threads int) (float64, error) {
+					var answer struct {
+						GFLOPS float64 `json:"gflops"`
+					}
+					err := p.Ask(map[string]any{"m": s.M, "n": s.N, "k": s.K, "form": s.Form, "threads": threads, "rounds": f.count}, &answer)
+					return answer.GFLOPS, err
+				}
+			}
+			return bench.GEMM(c.Context(), cfg, a.line)
+		},
+	}
+}
+
+func (a *app) benchTokenizer(f *benchFlags) *cobra.Command {
+	var file, peer string
+	var limit int
+	c := &cobra.Command{
+		Use:     "tokenizer [TEXT...]",
+		Short:   "Encoding of 8 KB documents on one thread, cold and warm",
+		Example: `  refrain bench tokenizer -t store/tokenizer.json --compare peers --peer tokenizers`,
+		Args:    args(cobra.ArbitraryArgs),
+		RunE: func(c *cobra.Command, list []string) error {
+			peers, err := f.withPeers()
+			if err != nil {
+				return err
+			}
+			if len(list) == 0 {
+				root, err := exec.CommandContext(c.Context(), "go", "env", "GOROOT").Output()
+				if err != nil {
+					return &run.Error{Code: run.ExitUsage, Err: fmt.Errorf("no text was named and there is no Go source tree: %w", err)}
+				}
+				list = []string{filepath.Join(strings.TrimSpace(string(root)), "src")}
+			}
+			text, err := readTexts(c.Context(), list, limit)
+			if err != nil {
+				return err
+			}
+			t, name, err := benchVocabulary(c.Context(), file, text)
+			if err != nil {
+				return err
+			}
+			docs := bench.CutDocs(text, 8<<10)
+			cfg := bench.TokenizerConfig{Tokenizer: t, Name: name, Docs: docs, Rounds: f.count, Cache: 64 << 20}
+			if err := a.benchHeader(); err != nil {
+				return err
+			}
+			if peers {
+				p, done, err := tokenizerPeer(c.Context(), f, peer, t, docs)
+				if err != nil {
+					return err
+				}
+				defer done()
+				a.printf("# peer %s\n", p.About)
+				cfg.Peer = func(context.Context) (time.Duration, time.Duration, error) {
+					var answer struct {
+						Cold float64 `json:"cold_s"`
+						Warm float64 `json:"warm_s"`
+					}
+					err := p.Ask(map[string]int{}, &answer)
+					return time.Duration(answer.Cold * 1e9), time.Duration(answer.Warm * 1e9), err
+				}
+			}
+			return bench.Tokenizer(c.Context(), cfg, a.line)
+		},
+	}
+	c.Flags().StringVarP(&file, "tokenizer", "t", "", "tokenizer.json; without it one of 32,768 entries is trained on the text")
+	c.Flags().StringVar(&peer, "peer", "tokenizers", "with --compare peers: tokenizers or gigatoken")
+	c.Flags().IntVar(&limit, "bytes", 32<<20, "most text to read")
+	return c
+}
+
+// readTexts reads documents of the inputs until limit bytes.
+func readTexts(ctx context.Context, inputs []string, limit int) ([]byte, error) {
+	in, err := shards.Discover(inputs, shards.Options{Include: nil})
+	if err != nil {
+		return nil, &run.Error{Code: run.ExitData, Err: err}
+	}
+	var text []byte
+	for _, f := range in {
+		if err := ctx.Err(); err != nil {
+			return nil, context.Cause(ctx)
+		}
+		if f.Skip != "" || f.Kind != shards.KindText || f.Compression != "" {
+			continue
+		}
+		b, err := os.ReadFile(f.Path)
+		if err != nil {
+			return nil, &run.Error{Code: run.ExitData, Err: err}
+		}
+		if text = append(text, b...); len(text) >= limit {
+			return text[:limit], nil
+		}
+	}
+	return text, nil
+}
+
+func benchVocabulary(ctx context.Context, file string, text []byte) (*tokenize.Tokenizer, string, error) {
+	if file == "" {
+		t, err := tokenize.Train(ctx, tokenize.TrainConfig{Vocab: 32768, Workers: runtime.GOMAXPROCS(0)}, func(yield func([]byte, error) bool) {
+			for _, d := range bench.CutDocs(text[:min(len(text), 8<<20)], 64<<10) {
+				if !yield(d, nil) {
+					return
+				}
+			}
+		})
+		return t, "trained-32k", err
+	}
+	f, err := os.Open(file)
+	if err != nil {
+		return nil, "", &run.Error{Code: run.ExitUsage, Err: err}
+	}
+	defer f.Close()
+	t, err := tokenize.Load(f)
+	if err != nil {
+		return nil, "", &run.Error{Code: run.ExitUsage, Err: fmt.Errorf("%s: %w", file, err)}
+	}
+	return t, strings.TrimSuffix(filepath.Base(file), filepath.Ext(file)), nil
+}
+
+// tokenizerPeer starts the peer on the same vocabulary and documents.
+func tokenizerPeer(ctx context.Context, f *benchFlags, kind string, t *tokenize.Tokenizer, docs [][]byte) (*bench.Peer, func(), error) {
+	dir, err := os.MkdirTemp("", "refrain-bench-")
+	if err != nil {
+		return nil, nil, err
+	}
+	done := func() { os.RemoveAll(dir) }
+	vocab, err := os.Create(filepath.Join(dir, "tokenizer.json"))
+	if err != nil {
+		done()
+		return nil, nil, err
+	}
+	err = t.WriteJSON(vocab)
+	if cerr := vocab.Close(); err == nil {
+		err = cerr
+	}
+	var raw []byte
+	for _, d := range docs {
+		raw = append(binary.LittleEndian.AppendUint32(raw, uint32(len(d))), d...)
+	}
+	if err == nil {
+		err = os.WriteFile(filepath.Join(dir, "docs.bin"), raw, 0o644)
+	}
+	if err != nil {
+		done()
+		return nil, nil, err
+	}
+	p, err := bench.StartPeer(ctx, f.peers, "peer_tokenizer.py", kind, vocab.Name(), filepath.Join(dir, "docs.bin"))
+	if err != nil {
+		done()
+		return nil, nil, &run.Error{Code: run.ExitUsage, Err: err}
+	}
+	return p, func() { p.Close(); done() }, nil
+}
+
+func (a *app) benchLoader(f *benchFlags) *cobra.Command {
+	var T, mega int
+	c := &cobra.Command{
+		Use:   "loader",
+		Short: "Gather of rows from a resident store, against a widening copy",
+		Args:  args(cobra.NoArgs),
+		RunE: func(c *cobra.Command, _ []string) error {
+			peers, err := f.withPeers()
+			if err != nil {
+				return err
+			}
+			dir, err := os.MkdirTemp("", "refrain-bench-")
+			if err != nil {
+				return err
+			}
+			defer os.RemoveAll(dir)
+			s, raw, err := bench.SyntheticStore(c.Context(), dir, int64(mega)<<20)
+			if err != nil {
+				return err
+			}
+			defer s.Close()
+			cfg := bench.LoaderConfig{Store: s, T: T, Rows: (8 << 20) / T, Rounds: f.count}
+			if err := a.benchHeader(); err != nil {
+				return err
+			}
+			if peers {
+				p, err := bench.StartPeer(c.Context(), f.peers, "peer_loader.py", raw, "uint16", fmt.Sprint(T), fmt.Sprint(cfg.Rows))
+				if err != nil {
+					return &run.Error{Code: run.ExitUsage, Err: err}
+				}
+				defer p.Close()
+				a.printf("# peer %s\n", p.About)
+				cfg.Peer = func(context.Context) (float64, error) {
+					var answer struct {
+						Rate float64 `json:"tok_per_cpu_s"`
+					}
+					err := p.Ask(map[string]int{}, &answer)
+					return answer.Rate, err
+				}
+			}
+			return bench.Loader(c.Context(), cfg, a.line)
+		},
+	}
+	c.Flags().IntVar(&T, "seq", 512, "tokens in a row")
+	c.Flags().IntVar(&mega, "mtok", 32, "million tokens in the synthetic store")
+	return c
+}
