@@ -138,8 +138,9 @@ func (l *headLoss) softmaxRows(_, lo, hi int) {
 		row, target := l.logits[i*l.v:(i+1)*l.v], l.targets[l.first+i]
 		checkTarget(l.first+i, target, l.v)
 		if target < 0 {
+			// Its row of logits is zero already, as its hidden state was: that is
+			// the gradient of a row that does not count.
 			l.loss[l.first+i] = 0
-			clear(row)
 			continue
 		}
 		z, top := row[target], asm.Max(row)
