@@ -180,3 +180,26 @@ func TestLongPieceWork(t *testing.T) {
 		}
 	}
 }
+
+// TestCraftedPairs: merges that all fall on one place of the table are refused
+// instead of making every question slow.
+func TestCraftedPairs(t *testing.T) {
+	const n = 2 * maxProbing
+	m := newMergeTable([256]uint32{}, n)
+	added := 0
+	for pair := uint64(0); pair < 1<<40; pair++ {
+		if pair*golden64>>m.shift != 0 {
+			continue
+		}
+		if err := m.add(uint32(pair>>20), uint32(pair&(1<<20-1)), uint32(added)); err != nil {
+			if added != maxProbing {
+				t.Errorf("refused after %d pairs, want %d", added, maxProbing)
+			}
+			return
+		}
+		if added++; added == n {
+			break
+		}
+	}
+	t.Errorf("%d pairs on one place are accepted", added)
+}
