@@ -1,6 +1,7 @@
 package kerneltest
 
 import (
+	"slices"
 	"strings"
 	"testing"
 	"unsafe"
@@ -61,14 +62,15 @@ func after(bad func(h gpu.Host, d *double, x, y []float32)) func(h gpu.Host, d *
 // sink keeps an allocation alive.
 type sink struct{ b []byte }
 
-// TestTrialsFindDefects spoils a correct op in every way that the trials are
-// there for, and expects each to be named.
-func TestTrialsFindDefects(t *testing.T) {
-	var kept sink
-	for _, c := range []struct {
-		name, want string
-		spoil      func(d *double)
-	}{
+// defect spoils a correct op; want is a part of the complaint.
+type defect struct {
+	name, want string
+	spoil      func(d *double)
+}
+
+// accessDefects touch what they should not, or do not say what they cost.
+func accessDefects() []defect {
+	return []defect{
 		{"nothing", "", func(d *double) {}},
 		{"no cost", "cost is", func(d *double) { d.cost = gpu.Cost{} }},
 		{"undeclared span", "does not declare", func(d *double) {
@@ -93,6 +95,12 @@ func TestTrialsFindDefects(t *testing.T) {
 				*(*float32)(unsafe.Add(unsafe.Pointer(&s[0]), 32)) = 1
 			})
 		}},
+	}
+}
+
+// valueDefects compute something else.
+func valueDefects() []defect {
+	return []defect{
 		{"element left out", "element 99 of y was not written", func(d *double) {
 			d.body = func(h gpu.Host, d *double) func() {
 				x, y := gpu.Float32s(h, d.x), gpu.Float32s(h, d.y)
@@ -113,6 +121,12 @@ func TestTrialsFindDefects(t *testing.T) {
 				}
 			})
 		}},
+	}
+}
+
+// stateDefects depend on threads, scratch, earlier runs, or allocate.
+func stateDefects(kept *sink) []defect {
+	return []defect{
 		{"bits by threads", "3 threads against 1: y: other bits", func(d *double) {
 			d.body = after(func(h gpu.Host, d *double, x, y []float32) {
 				if h.Pool().Threads() == 3 {
@@ -170,7 +184,14 @@ func TestTrialsFindDefects(t *testing.T) {
 			}
 		}},
 		{"not finite", "y: element 0 is NaN", func(d *double) { d.wide = func(x, y []float64) {} }},
-	} {
+	}
+}
+
+// TestTrialsFindDefects spoils a correct op in every way that the trials are
+// there for, and expects each to be named.
+func TestTrialsFindDefects(t *testing.T) {
+	var kept sink
+	for _, c := range slices.Concat(accessDefects(), valueDefects(), stateDefects(&kept)) {
 		err := Try(Case{Build: func(b *Builder) (gpu.Op, error) {
 			d := &double{x: b.Normal("x", 1, 100), y: b.Out("y", 100), other: b.Normal("other", 1, 4), cost: gpu.Cost{Bytes: 1}, body: good, wide: goodWide}
 			c.spoil(d)
