@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"runtime"
 	"time"
 
 	"refrain/internal/num"
@@ -31,6 +32,8 @@ type LoaderConfig struct {
 // in input tokens a second of CPU time: medians of rounds and of the ratios
 // inside a round.
 func Loader(ctx context.Context, c LoaderConfig, emit func(Line)) error {
+	runtime.LockOSThread() // the clock is the thread's
+	defer runtime.UnlockOSThread()
 	tokens, targets, starts := make([]int32, c.T), make([]int32, c.T), make([]byte, (c.T+7)/8)
 	limit := &walker{s: c.Store}
 	modes := []repack.Mode{repack.Fixed, repack.Reshuffle, repack.Repack}

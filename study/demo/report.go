@@ -75,8 +75,12 @@ func (d *demo) armTable(results []outcome) report.Table {
 		for _, l := range losses {
 			lo, hi = min(lo, l), max(hi, l)
 		}
+		spread := "one seed"
+		if len(losses) > 1 {
+			spread = fmt.Sprintf("%.4f", hi-lo)
+		}
 		t.Rows = append(t.Rows, []string{a.Name, strings.ToUpper(a.Mode), fmt.Sprint(a.Epochs), fmt.Sprint(a.Decay), fmt.Sprint(a.EmbedWD),
-			fmt.Sprint(len(losses)), fmt.Sprintf("%.4f", mean(losses)), fmt.Sprintf("%.4f", hi-lo), fmt.Sprintf("%.4f", se)})
+			fmt.Sprint(len(losses)), fmt.Sprintf("%.4f", mean(losses)), spread, fmt.Sprintf("%.4f", se)})
 	}
 	return t
 }

@@ -192,27 +192,12 @@ func (d *demo) killAndResume(ctx context.Context) (chain string, err error) {
 	child := func() *exec.Cmd {
 		return exec.CommandContext(ctx, d.o.Binary, "train", filepath.Join(d.o.Out, name+".yaml"), "--out", out, "--resume", "auto", "--quiet")
 	}
-	c := child()
-	if err := c.Start(); err != nil {
-		return "", err
-	}
-	ended := make(chan error, 1)
-	go func() { ended <- c.Wait() }()
-	for {
-		select {
-		case err := <-ended:
-			return "", fmt.Errorf("the run ended before it could be killed: %w", errors.Join(err))
-		case <-time.After(50 * time.Millisecond):
-		}
+	if err := killAfter(child(), steps*3/5, func() (int64, error) {
 		last, _, err := lastStep(out)
-		if err == nil && last >= steps*3/5 {
-			break
-		}
-	}
-	if err := c.Process.Kill(); err != nil {
+		return last, err
+	}); err != nil {
 		return "", err
 	}
-	<-ended
 	at, _, err := lastStep(out)
 	if err != nil {
 		return "", err
@@ -229,6 +214,31 @@ func (d *demo) killAndResume(ctx context.Context) (chain string, err error) {
 	}
 	d.kill = fmt.Sprintf("run %s was killed without warning at step %d of %d in a second process and resumed", name, at, steps)
 	return chain, nil
+}
+
+// killAfter starts c and kills it when step reports at least that many steps.
+func killAfter(c *exec.Cmd, steps int64, step func() (int64, error)) error {
+	if err := c.Start(); err != nil {
+		return err
+	}
+	ended := make(chan error, 1)
+	var g errgroup.Group
+	g.Go(func() error {
+		ended <- c.Wait()
+		return nil
+	})
+	defer g.Wait()
+	for {
+		select {
+		case err := <-ended:
+			return fmt.Errorf("the run ended before it could be killed: %w", errors.Join(err))
+		case <-time.After(50 * time.Millisecond):
+		}
+		// The file may not be there yet, and its last line may be half written.
+		if last, err := step(); err == nil && last >= steps {
+			return c.Process.Kill()
+		}
+	}
 }
 
 // compareKilled ends the sentence about the killed run.

@@ -98,7 +98,7 @@ func (p *Page) figures() []*Figure {
 		Caption: "Mean loss over all tokens of the validation store, a fixed set of documents that no run has read."}
 	tr := &Figure{Title: "Training loss", XLabel: "epochs", YLabel: "nats a token", EpochMarks: true,
 		Caption: "Mean over the steps of each epoch. With repeated data it falls long after the validation loss has turned."}
-	gap := &Figure{Title: "Gap between validation and training", XLabel: "epochs", YLabel: "nats a token", EpochMarks: true,
+	gap := &Figure{Title: "Gap between validation and training", XLabel: "epochs", YLabel: "nats a token", EpochMarks: true, LegendLeft: true,
 		Caption: "Validation loss minus the mean training loss of the epoch it was taken in."}
 	hue := p.hues()
 	for _, r := range p.Runs {

@@ -29,6 +29,7 @@ type Figure struct {
 	Caption               string
 	Series                []Series
 	EpochMarks            bool // a light line at every whole x
+	LegendLeft            bool // for curves that rise
 }
 
 // palette is Okabe and Ito's eight colours, which differ for every kind of
@@ -45,7 +46,7 @@ func palette(i int) color.Color {
 func (f *Figure) SVG() (template.HTML, error) {
 	p := plot.New()
 	p.X.Label.Text, p.Y.Label.Text = f.XLabel, f.YLabel
-	p.Legend.Top = true
+	p.Legend.Top, p.Legend.Left = true, f.LegendLeft
 	p.Legend.TextStyle.Font.Size = 9
 	p.Legend.Padding = 2
 	p.X.Label.TextStyle.Font.Size, p.Y.Label.TextStyle.Font.Size = 10, 10

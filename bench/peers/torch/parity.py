@@ -46,7 +46,6 @@ def case(tie=False, kv=4, head_dim=4, mask=False, reset=False):
 
 
 CASES = {
-    "untied": case(),
     "tied": case(tie=True),
     "gqa": case(kv=2, head_dim=6),
     "mask": case(kv=2, mask=True),
