@@ -192,8 +192,8 @@ func TestCraftedPairs(t *testing.T) {
 			continue
 		}
 		if err := m.add(uint32(pair>>20), uint32(pair&(1<<20-1)), uint32(added)); err != nil {
-			if added != maxProbing {
-				t.Errorf("refused after %d pairs, want %d", added, maxProbing)
+			if added != maxProbing+1 {
+				t.Errorf("refused after %d pairs, want %d", added, maxProbing+1)
 			}
 			return
 		}
