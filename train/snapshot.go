@@ -73,13 +73,16 @@ func (t *Trainer) NewSnapshotPool(n int, moments bool) (*SnapshotPool, error) {
 	return p, nil
 }
 
-// Close frees the buffers. All snapshots must have been released.
+// Close waits for the copies into the buffers, which go on whoever has lost
+// interest in them, and frees them. All snapshots must have been released.
 func (p *SnapshotPool) Close() error {
 	var errs []error
 	if len(p.free) != len(p.all) {
 		errs = append(errs, fmt.Errorf("train: %d of %d snapshots were never released", len(p.all)-len(p.free), len(p.all)))
 	}
 	for _, s := range p.all {
+		// A dead device has reported its error already, and copies no more.
+		_ = s.ready.Sync(context.Background())
 		errs = append(errs, s.buf.Free())
 	}
 	p.all = nil

@@ -180,15 +180,23 @@ func (r *runner) logEvals(ctx context.Context, in pipeline.In[evals.Result], _ p
 		if err != nil {
 			return err
 		}
-		r.mu.Lock()
-		r.res.Val = &res
-		err = r.f.Append(evalLine{"eval", res.Step, res.Loss, res.Tokens, res.Rows, float64(res.Busy) / 1e6})
-		r.j.Watch.Eval(res)
-		r.mu.Unlock()
-		if err != nil {
-			return &Error{ExitDisk, fmt.Errorf("metrics: %w", err)}
+		if err := r.logEval(&res); err != nil {
+			return err
 		}
 	}
+	return nil
+}
+
+// The lock is given back even when the watcher panics: the other sinks have to
+// end for the run to end.
+func (r *runner) logEval(res *evals.Result) error {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.res.Val = res
+	if err := r.f.Append(evalLine{"eval", res.Step, res.Loss, res.Tokens, res.Rows, float64(res.Busy) / 1e6}); err != nil {
+		return &Error{ExitDisk, fmt.Errorf("metrics: %w", err)}
+	}
+	r.j.Watch.Eval(*res)
 	return nil
 }
 
@@ -197,27 +205,34 @@ func (r *runner) logSaves(ctx context.Context, in pipeline.In[saves.Result], _ p
 		if err != nil {
 			return err
 		}
-		line := saveLine{Type: "save", Step: res.Step, Path: res.Path, BusyMS: float64(res.Busy) / 1e6}
-		if res.Err != nil {
-			line.Error = res.Err.Error()
+		if err := r.logSave(&res); err != nil {
+			return err
 		}
-		r.mu.Lock()
-		if res.Path != "" {
-			r.res.Path = res.Path
-		} else {
-			r.res.Failed++
-		}
-		err = r.f.Append(line)
-		r.j.Watch.Save(res)
-		r.mu.Unlock()
-		// During the run a failed save only costs safety; at the end it is the
-		// result itself.
-		if res.Err != nil && res.Path == "" && res.Last {
-			return &Error{ExitDisk, fmt.Errorf("the last checkpoint: %w", res.Err)}
-		}
-		if err != nil {
-			return &Error{ExitDisk, fmt.Errorf("metrics: %w", err)}
-		}
+	}
+	return nil
+}
+
+func (r *runner) logSave(res *saves.Result) error {
+	line := saveLine{Type: "save", Step: res.Step, Path: res.Path, BusyMS: float64(res.Busy) / 1e6}
+	if res.Err != nil {
+		line.Error = res.Err.Error()
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if res.Path != "" {
+		r.res.Path = res.Path
+	} else {
+		r.res.Failed++
+	}
+	err := r.f.Append(line)
+	r.j.Watch.Save(*res)
+	// During the run a failed save only costs safety; at the end it is the result
+	// itself.
+	if res.Err != nil && res.Path == "" && res.Last {
+		return &Error{ExitDisk, fmt.Errorf("the last checkpoint: %w", res.Err)}
+	}
+	if err != nil {
+		return &Error{ExitDisk, fmt.Errorf("metrics: %w", err)}
 	}
 	return nil
 }

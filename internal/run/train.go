@@ -399,11 +399,16 @@ func (r *runner) save(ctx context.Context, v *train.Save) (string, error) {
 	}
 	if err := r.f.Sync(); err != nil {
 		// The model is worth more than its log, so it is saved all the same.
-		r.mu.Lock()
-		r.j.Watch.Note(fmt.Sprintf("step %d: metrics.jsonl may lose lines if the power fails: %v", v.Snapshot.Step, err))
-		r.mu.Unlock()
+		r.note(fmt.Sprintf("step %d: metrics.jsonl may lose lines if the power fails: %v", v.Snapshot.Step, err))
 	}
 	return r.ck.Write(ctx, v)
+}
+
+// note tells the watcher something from inside the chain.
+func (r *runner) note(text string) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.j.Watch.Note(text)
 }
 
 // DefaultOut is the run folder for a configuration file: runs/NAME beside the

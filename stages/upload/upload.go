@@ -94,19 +94,24 @@ func (s *Stage) one(ctx context.Context, b *item.Batch, out pipeline.Out[*item.D
 	slot.Batch, slot.Cursor, slot.Valid, slot.CRC = b.Batch, b.Cursor, b.Valid, b.CRC
 	for d, dev := range s.c.Devices {
 		if err := dev.Run(ctx, func() error { return s.copy(d, slot, b) }); err != nil {
-			// The device is dead; nothing may reuse these buffers.
+			// The device is dead; nothing may reuse these buffers, and what the
+			// others are copying arrives before anybody frees them.
+			for _, q := range s.queues[:d] {
+				err = errors.Join(err, q.Sync(context.WithoutCancel(ctx)))
+			}
 			return fmt.Errorf("batch %d to device %d: %w", b.Batch, dev.Ordinal(), err)
 		}
 	}
 	ready := slot.Ready
 	err = out.Send(ctx, slot)
-	// The copy reads the pinned buffer whatever became of the batch. It may have
-	// to wait for the slot's last reader first; that wait is backpressure too.
+	// The copy reads the pinned buffer whatever became of the batch and of the
+	// run. It may have to wait for the slot's last reader first; that wait is
+	// backpressure too.
 	for _, e := range ready {
-		err = errors.Join(err, e.Sync(ctx))
+		err = errors.Join(err, e.Sync(context.WithoutCancel(ctx)))
 	}
 	b.Release()
-	return err
+	return errors.Join(err, context.Cause(ctx))
 }
 
 // copy enqueues the upload of device d's rows: the slot's last reader first,

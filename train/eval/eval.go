@@ -147,7 +147,21 @@ func uploadFloats(ctx context.Context, d gpu.Device, q gpu.Queue, dst gpu.Span, 
 	if err == nil {
 		err = q.Sync(ctx)
 	}
+	if err != nil {
+		// A copy that has been enqueued reads the buffer even when nobody wants it.
+		_ = q.Sync(context.WithoutCancel(ctx))
+	}
 	return errors.Join(err, p.Free())
+}
+
+// drain waits for everything on the lanes: what they read and write is freed
+// next. A dead device has reported its error already.
+func drain(l *gpu.Lanes) {
+	for _, q := range l {
+		if q != nil {
+			_ = q.Sync(context.Background())
+		}
+	}
 }
 
 // Load copies weights, in the layout of the model, to the device.
@@ -225,8 +239,9 @@ func (e *Evaluator) pass(ctx context.Context) error {
 	return q.Sync(ctx)
 }
 
-// Close frees the evaluator's memory.
+// Close waits for the evaluator's work on the device and frees its memory.
 func (e *Evaluator) Close() error {
+	drain(&e.q)
 	var errs []error
 	for _, s := range e.spans {
 		errs = append(errs, e.d.Free(s))

@@ -209,8 +209,9 @@ func pick(logits []float32, cfg SampleConfig, u float64) uint32 {
 	return ids[len(ids)-1]
 }
 
-// Close frees the sampler's memory.
+// Close waits for the sampler's work on the device and frees its memory.
 func (s *Sampler) Close() error {
+	drain(&s.q)
 	var errs []error
 	for _, m := range s.spans {
 		errs = append(errs, s.d.Free(m))
