@@ -45,13 +45,14 @@ type rig struct {
 	bufs []gpu.Pinned
 	qs   []gpu.Queue
 	last [][]gpu.Event // [slot][device], the newest Free event
+	fill func(g int64, vocab int, tokens, targets []int32, starts []byte) (scored int)
 }
 
 func newRig(t testing.TB, o train.Options, hc host.Config) *rig {
 	t.Helper()
 	hc.Devices = o.Devices
 	drv := host.New(hc)
-	r := &rig{t: t, o: o}
+	r := &rig{t: t, o: o, fill: fillRow}
 	for i := range o.Devices {
 		d, err := drv.Open(i)
 		if err != nil {
@@ -139,7 +140,7 @@ func (r *rig) batch(k int64) *item.DeviceBatch {
 		for i := range n {
 			g := b.Cursor.Window + int64(d*n+i)
 			o := int(lay.StartsOff()) + i*lay.StartsRow()
-			b.Valid += int64(fillRow(g, r.o.Model.Vocab, tok[i*lay.T:(i+1)*lay.T], tgt[i*lay.T:(i+1)*lay.T], mem[o:o+lay.StartsRow()]))
+			b.Valid += int64(r.fill(g, r.o.Model.Vocab, tok[i*lay.T:(i+1)*lay.T], tgt[i*lay.T:(i+1)*lay.T], mem[o:o+lay.StartsRow()]))
 		}
 		ready, err := dev.NewEvent()
 		if err != nil {
