@@ -81,6 +81,11 @@ func newRig(t testing.TB, o train.Options, hc host.Config) *rig {
 	}
 	r.tr = tr
 	t.Cleanup(func() {
+		for _, q := range r.qs { // a batch that no step took is still being copied into a slot
+			if err := q.Sync(context.WithoutCancel(t.Context())); err != nil {
+				t.Error(err)
+			}
+		}
 		if err := tr.Close(); err != nil {
 			t.Error(err)
 		}
