@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
 	"path/filepath"
 	"slices"
 	"sync"
@@ -174,6 +175,8 @@ func (r *runner) begin(ctx context.Context) error {
 		}
 		j.Watch.Note("no checkpoint yet; starting from the beginning")
 		return nil
+	case isPathError(err):
+		return &Error{ExitDisk, err}
 	case err != nil:
 		return err
 	}
@@ -183,6 +186,14 @@ func (r *runner) begin(ctx context.Context) error {
 	}
 	j.Watch.Note(fmt.Sprintf("resuming at step %d, window %d, epoch %.3f", start.Step, start.Window, r.s.Stream.Epochs(start.Window)))
 	return nil
+}
+
+// isPathError reports whether the disk refused something, unless that has a
+// class of its own.
+func isPathError(err error) bool {
+	var coded interface{ ExitCode() int }
+	var path *fs.PathError
+	return errors.As(err, &path) && !errors.As(err, &coded) && !errors.Is(err, ckpt.ErrNoGood) && !errors.Is(err, ckpt.ErrOtherRun)
 }
 
 // end writes exit.json.
