@@ -37,8 +37,12 @@ var deterministicRooms = []string{"tokenize", "stages/repack", "model", "kernels
 var clockFuncs = []string{"Now", "Since", "Until", "After", "AfterFunc", "Tick", "NewTimer", "NewTicker", "Sleep"}
 
 // envRooms may read environment variables: what they read is a convention of
-// terminals, never configuration.
-var envRooms = []string{"cmd/refrain"}
+// terminals, or what a peer inherits, never configuration.
+var envRooms = []string{"cmd/refrain", "bench"}
+
+// threadRooms may tie a goroutine to its thread: a CUDA context lives on one,
+// and so does the CPU clock of a measurement.
+var threadRooms = []string{"gpu/cuda", "bench"}
 
 // importName returns the name under which f imports path, or "".
 func importName(f *file, path string) string {
@@ -100,8 +104,8 @@ func checkGoroutines(f *file) []string {
 		return true
 	})
 	calls(f, "runtime", []string{"LockOSThread"}, func(n ast.Node, _ string) {
-		if !under(f.room, "gpu/cuda") {
-			bad = append(bad, fmt.Sprintf("%s: LockOSThread is for gpu/cuda only", f.at(n)))
+		if !inAny(f.room, threadRooms) {
+			bad = append(bad, fmt.Sprintf("%s: LockOSThread is for gpu/cuda only, and for clocks of threads in bench", f.at(n)))
 		}
 	})
 	return bad
