@@ -69,11 +69,11 @@ func (s *signals) first(w io.Writer, sig os.Signal) {
 func withSignals(ctx context.Context, w io.Writer) (context.Context, *signals, context.CancelFunc) {
 	ctx, cancel := context.WithCancel(ctx)
 	s := &signals{stop: make(chan struct{}), cancel: cancel, ch: make(chan os.Signal, 4)}
-	signal.Notify(s.ch, syscall.SIGTERM)
-	for _, sig := range []os.Signal{os.Interrupt, syscall.SIGHUP} {
-		if !signal.Ignored(sig) { // started by nohup, or in the background of a script
-			signal.Notify(s.ch, sig)
-		}
+	// An interrupt counts even where the shell has it ignored, as for a command in
+	// the background of a script: whoever sends one means it.
+	signal.Notify(s.ch, os.Interrupt, syscall.SIGTERM)
+	if !signal.Ignored(syscall.SIGHUP) { // started by nohup
+		signal.Notify(s.ch, syscall.SIGHUP)
 	}
 	done := make(chan struct{})
 	go func() {
