@@ -51,15 +51,16 @@ func newReplica(ctx context.Context, t *Trainer, p *gpu.Program, d gpu.Device, g
 	}
 	if t.o.Devices > 1 {
 		r.jobs, r.answers = make(chan job), make(chan error, 1)
-		go r.serve()
+		go r.serve(r.jobs)
 	}
 	return r, nil
 }
 
 // serve enqueues steps until jobs is closed. The goroutine belongs to the
-// replica and ends in close.
-func (r *replica) serve() {
-	for j := range r.jobs {
+// replica and ends in close. It is given the channel because close clears the
+// field, which may happen before this goroutine has run for the first time.
+func (r *replica) serve(jobs <-chan job) {
+	for j := range jobs {
 		r.answers <- r.d.Run(j.ctx, func() error { return r.enqueue(j.ctx, j.step, j.b) })
 	}
 }

@@ -287,3 +287,31 @@ func TestOptionsRefuse(t *testing.T) {
 		t.Errorf("no devices: %v", err)
 	}
 }
+
+// TestCloseRightAfterNew: a trainer that never takes a step leaves no goroutine
+// behind (goleak looks at the end of all tests), however early it is closed.
+func TestCloseRightAfterNew(t *testing.T) {
+	drv := host.New(host.Config{Devices: 2, Threads: 2})
+	var devs []gpu.Device
+	for i := range 2 {
+		d, err := drv.Open(i)
+		if err != nil {
+			t.Fatal(err)
+		}
+		devs = append(devs, d)
+	}
+	for range 50 {
+		tr, err := train.New(t.Context(), tinyOptions(2), devs)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := tr.Close(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, d := range devs {
+		if err := d.Close(); err != nil {
+			t.Error(err)
+		}
+	}
+}
