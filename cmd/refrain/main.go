@@ -30,7 +30,11 @@ func execute(args []string, stdin io.Reader, stdout, stderr io.Writer) int {
 	root := a.root()
 	root.SetArgs(args)
 	err := root.ExecuteContext(ctx)
-	if err != nil && !errors.Is(err, errReported) {
+	switch {
+	case err == nil, errors.Is(err, errReported):
+	case ctx.Err() != nil && errors.Is(err, context.Canceled):
+		fmt.Fprintln(stderr, "refrain: interrupted")
+	default:
 		fmt.Fprintln(stderr, "refrain: "+err.Error())
 	}
 	if errors.Is(err, errUsage) {

@@ -73,6 +73,9 @@ on any number of devices and threads, with the bits of a run that never stopped.
 			job.OnStart = func(r *run.Running) {
 				log.Started(s, r)
 				w.start(r)
+				if err := run.WritePlan(s, out); err != nil {
+					a.notef("%v", err)
+				}
 				if ends != nil {
 					ends.Started(r)
 					a.notef("serving %s", strings.Join(ends.Addrs(), " and "))
@@ -170,7 +173,7 @@ func (w *watch) end(r *run.Result, err error) {
 		return
 	}
 	if r.Wall > 0 {
-		fmt.Fprintf(w.w, "ran %s; the device waited %.3f %% of it; chain %s\n", round(r.Wall), 100*float64(r.Idle)/float64(r.Wall), r.Chain)
+		fmt.Fprintf(w.w, "ran %s; the device waited %.3f %% of the time between steps; chain %s\n", round(r.Wall), 100*r.Wait, r.Chain)
 	}
 	switch {
 	case err == nil && r.Path == "":

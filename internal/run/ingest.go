@@ -51,7 +51,7 @@ const (
 type IngestProgress struct {
 	Phase  Phase
 	Done   int64 // text bytes, or ids for PhaseMerge
-	Total  int64 // 0: not known
+	Total  int64 // about; 0: not known
 	Docs   int64
 	Tokens int64
 }
@@ -162,8 +162,10 @@ func classifyIngest(ctx context.Context, err error) error {
 		return err
 	case errors.As(err, &coded):
 		return err
-	case errors.As(err, &data), errors.As(err, &budget):
-		return &Error{ExitData, err}
+	case errors.As(err, &data): // names the place better than who met it
+		return &Error{ExitData, data}
+	case errors.As(err, &budget):
+		return &Error{ExitData, budget}
 	case errors.Is(err, fs.ErrExist):
 		return usage(err)
 	case errors.As(err, &path) && !errors.Is(err, fs.ErrNotExist):
@@ -176,7 +178,7 @@ func classifyIngest(ctx context.Context, err error) error {
 type ingest struct {
 	c      IngestConfig
 	inputs []shards.Input
-	size   int64 // bytes of text, as far as sizes of files tell; 0 when they do not
+	size   int64 // bytes of text, about; 0 when not known
 	vocab  int   // of the tokenizer to train; 0: it comes from a file
 	tok    *tokenize.Tokenizer
 }
@@ -253,17 +255,23 @@ func (g *ingest) check() error {
 	return nil
 }
 
-// textSize is the total size of inputs whose files hold little but text, else 0.
+// textSize estimates the bytes of text in inputs from the sizes of their files,
+// for progress alone: compressed text is taken to be four times as large, what
+// Parquet holds twice. 0 means that nothing is known, as for a pipe.
 func textSize(inputs []shards.Input) int64 {
 	var n int64
 	for _, in := range inputs {
-		if in.Skip != "" {
-			continue
-		}
-		if in.Size < 0 || in.Compression != "" || in.Kind != shards.KindText && in.Kind != shards.KindJSONL {
+		switch {
+		case in.Skip != "":
+		case in.Size < 0:
 			return 0
+		case in.Compression != "":
+			n += 4 * in.Size
+		case in.Kind == shards.KindParquet:
+			n += 2 * in.Size
+		default:
+			n += in.Size
 		}
-		n += in.Size
 	}
 	return n
 }

@@ -1,10 +1,13 @@
 package run
 
 import (
+	"encoding/json"
 	"fmt"
+	"path/filepath"
 	"strings"
 	"time"
 
+	"refrain/internal/fsx"
 	"refrain/internal/par"
 	"refrain/kernels/asm"
 	"refrain/train"
@@ -70,6 +73,24 @@ func NewPlan(s *Setup) (*Plan, error) {
 		p.Seconds = p.TotalFLOPs / (p.PeakFLOPs * p.Share)
 	}
 	return p, nil
+}
+
+// WritePlan leaves plan.json in the run folder out, unless it is there: what was
+// expected before the first step, to be held against what came.
+func WritePlan(s *Setup, out string) error {
+	path := filepath.Join(out, PlanFile)
+	if there, err := fsx.Exists(fsx.OS{}, path); there || err != nil {
+		return err
+	}
+	p, err := NewPlan(s)
+	if err != nil {
+		return err
+	}
+	b, err := json.MarshalIndent(p, "", "  ")
+	if err != nil {
+		return err
+	}
+	return fsx.WriteFileAtomic(fsx.OS{}, path, append(b, '\n'))
 }
 
 // MeasurePeak times register-only multiply-adds on that many threads (0: all)
