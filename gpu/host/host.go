@@ -6,6 +6,7 @@ package host
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"runtime"
 	"slices"
@@ -36,10 +37,11 @@ type Driver struct {
 	open *peerTable
 }
 
-// peerTable finds the open devices of a driver by ordinal.
+// peerTable is what the devices of a driver share.
 type peerTable struct {
-	mu   sync.Mutex
-	devs map[int32]*Device
+	mu     sync.Mutex
+	devs   map[int32]*Device // the open ones, by ordinal
+	pinned atomic.Uint32     // pinned buffers made so far
 }
 
 func (t *peerTable) find(ordinal int32) *Device {
@@ -79,7 +81,11 @@ func (d *Driver) Open(ordinal int) (gpu.Device, error) {
 	if ordinal < d.cfg.Threads%d.cfg.Devices {
 		n++
 	}
-	ctx, cancel := context.WithCancelCause(context.Background())
+	d.open.mu.Lock()
+	defer d.open.mu.Unlock()
+	if d.open.devs[int32(ordinal)] != nil {
+		return nil, fmt.Errorf("host: device %d is already open", ordinal)
+	}
 	dev := &Device{
 		ordinal: ordinal,
 		cfg:     d.cfg,
@@ -87,15 +93,7 @@ func (d *Driver) Open(ordinal int) (gpu.Device, error) {
 		pool:    par.New(max(1, n)),
 		scratch: map[string][]float32{},
 		cached:  map[string]any{},
-		ctx:     ctx,
-		cancel:  cancel,
 		peers:   d.open,
-	}
-	d.open.mu.Lock()
-	defer d.open.mu.Unlock()
-	if d.open.devs[int32(ordinal)] != nil {
-		dev.pool.Close()
-		return nil, fmt.Errorf("host: device %d is already open", ordinal)
 	}
 	d.open.devs[int32(ordinal)] = dev
 	return dev, nil
@@ -115,12 +113,10 @@ type Device struct {
 	scratch map[string][]float32
 	cached  map[string]any
 	times   map[string]*kernelTime
-	blocks  []block // memory behind scratch and pinned buffers
+	blocks  []block // memory behind scratch
 	closed  bool
 
-	compute sync.Mutex // held while a kernel runs: one at a time, as its pool
-	ctx     context.Context
-	cancel  context.CancelCauseFunc
+	compute sync.Mutex            // held while a kernel runs: one at a time, as its pool
 	err     atomic.Pointer[error] // first failure; the device is dead afterwards
 }
 
@@ -158,11 +154,14 @@ func (d *Device) Alloc(bytes int64, label string) (gpu.Span, error) {
 	}
 	d.mu.Lock()
 	defer d.mu.Unlock()
+	if d.closed {
+		return gpu.Span{}, errors.Join(d.errClosed(), b.free())
+	}
 	d.allocs = append(d.allocs, alloc{b, label, bytes})
 	return gpu.Span{Dev: int32(d.ordinal), Mem: uint32(len(d.allocs) - 1), Len: bytes}, nil
 }
 
-// Free returns the allocation that s was made by. Spans of it become invalid.
+// Free returns the allocation that s was made by; see gpu.Device.
 func (d *Device) Free(s gpu.Span) error {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -172,6 +171,9 @@ func (d *Device) Free(s gpu.Span) error {
 	a := &d.allocs[s.Mem]
 	b := a.b
 	*a = alloc{}
+	if d.race != nil {
+		d.race.forget(s)
+	}
 	return b.free()
 }
 
@@ -186,43 +188,75 @@ func (d *Device) bytes(s gpu.Span) ([]byte, error) {
 		return nil, fmt.Errorf("host: allocation %d of device %d is gone", s.Mem, d.ordinal)
 	}
 	m := d.allocs[s.Mem].b.data
-	if s.Off < 0 || s.Len < 0 || s.Off+s.Len > int64(len(m)) {
+	if s.Off < 0 || s.Len < 0 || s.Off > int64(len(m))-s.Len {
 		return nil, fmt.Errorf("host: bytes [%d,%d) of an allocation of %d", s.Off, s.Off+s.Len, len(m))
 	}
 	return m[s.Off : s.Off+s.Len : s.Off+s.Len], nil
 }
 
-// pinned is page-aligned host memory. The CPU has no page-locking to do, but
-// the ring is page-aligned and off the Go heap all the same.
-type pinned struct{ b block }
+// pinned is host memory off the Go heap. The CPU has no page-locking to do.
+type pinned struct {
+	mu sync.Mutex
+	b  block
+	id uint32 // for the race check
+}
 
-func (p *pinned) Bytes() []byte { return p.b.data }
-func (p *pinned) Free() error   { return p.b.free() }
+// Bytes returns the memory, and nil after Free.
+func (p *pinned) Bytes() []byte {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.b.data
+}
 
-// AllocPinned returns page-aligned host memory, which the caller frees.
+// Free gives the memory back. No copy may be under way.
+func (p *pinned) Free() error {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.b.free()
+}
+
+// AllocPinned returns zeroed host memory aligned to a cache line, on huge pages
+// from one huge page up. The caller frees it, before or after Close.
 func (d *Device) AllocPinned(bytes int64) (gpu.Pinned, error) {
+	if bytes < 0 {
+		return nil, fmt.Errorf("host: %d pinned bytes", bytes)
+	}
+	d.mu.Lock()
+	closed := d.closed
+	d.mu.Unlock()
+	if closed {
+		return nil, d.errClosed()
+	}
 	b, err := newBlock(bytes)
 	if err != nil {
 		return nil, fmt.Errorf("host: %d pinned bytes: %w", bytes, err)
 	}
-	return &pinned{b}, nil
+	return &pinned{b: b, id: d.peers.pinned.Add(1)}, nil
 }
 
-// Memory lists allocated bytes by label, largest first.
+// scratchLabel is the row of Memory for what kernels asked for with Scratch.
+const scratchLabel = "scratch"
+
+// Memory lists allocated bytes by label, largest first, scratch included.
 func (d *Device) Memory() []gpu.MemoryUse {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	var rows []gpu.MemoryUse
-	for _, a := range d.allocs {
-		if a.b.data == nil {
-			continue
-		}
-		i := slices.IndexFunc(rows, func(r gpu.MemoryUse) bool { return r.Label == a.label })
+	add := func(label string, bytes int64) {
+		i := slices.IndexFunc(rows, func(r gpu.MemoryUse) bool { return r.Label == label })
 		if i < 0 {
-			rows = append(rows, gpu.MemoryUse{Label: a.label})
+			rows = append(rows, gpu.MemoryUse{Label: label})
 			i = len(rows) - 1
 		}
-		rows[i].Bytes += a.bytes
+		rows[i].Bytes += bytes
+	}
+	for _, a := range d.allocs {
+		if a.b.data != nil {
+			add(a.label, a.bytes)
+		}
+	}
+	for _, b := range d.blocks {
+		add(scratchLabel, int64(len(b.data)))
 	}
 	slices.SortFunc(rows, func(a, b gpu.MemoryUse) int {
 		if a.Bytes != b.Bytes {
@@ -233,7 +267,10 @@ func (d *Device) Memory() []gpu.MemoryUse {
 	return rows
 }
 
-// Close lets the queues finish what is enqueued, then frees everything.
+// Close lets the queues finish what is enqueued, then frees everything but
+// pinned memory, which is its holder's. It waits for peers whose marks the
+// queues wait for, so devices that work together may be closed in any order, as
+// long as none still copies from another. Afterwards every call fails.
 func (d *Device) Close() error {
 	d.mu.Lock()
 	if d.closed {
@@ -244,12 +281,11 @@ func (d *Device) Close() error {
 	queues := d.queues
 	d.mu.Unlock()
 	for _, q := range queues {
-		close(q.tasks)
+		q.close()
 	}
 	for _, q := range queues {
 		<-q.done
 	}
-	d.cancel(fmt.Errorf("host: device %d is closed", d.ordinal))
 	d.pool.Close()
 	d.peers.mu.Lock()
 	delete(d.peers.devs, int32(d.ordinal))
@@ -282,6 +318,8 @@ func (d *Device) failure() error {
 	}
 	return nil
 }
+
+func (d *Device) errClosed() error { return fmt.Errorf("host: device %d is closed", d.ordinal) }
 
 // HugeFloats returns an allocator of floats on huge pages, outside the Go
 // heap, for benchmarks that want the memory a device has. What it hands out

@@ -21,6 +21,10 @@ type block struct {
 // which is worth 5 to 15 % of a matrix product (docs/performance.md); a kernel
 // that refuses them still gives the memory.
 func newBlock(n int64) (block, error) {
+	return mapBlock(n, func(m []byte) error { return unix.Madvise(m, unix.MADV_HUGEPAGE) })
+}
+
+func mapBlock(n int64, advise func([]byte) error) (block, error) {
 	if n == 0 {
 		return block{data: []byte{}}, nil
 	}
@@ -35,7 +39,7 @@ func newBlock(n int64) (block, error) {
 	off := 0
 	if n >= hugePage {
 		off = int(-addr(all) & (hugePage - 1))
-		_ = unix.Madvise(all, unix.MADV_HUGEPAGE) // advice: refusal costs speed, not correctness
+		_ = advise(all) // refusal costs speed, not correctness
 	}
 	return block{data: all[off : off+int(n) : off+int(n)], all: all}, nil
 }

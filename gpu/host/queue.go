@@ -3,8 +3,7 @@ package host
 import (
 	"context"
 	"fmt"
-	"runtime/debug"
-	"sync/atomic"
+	"sync"
 	"time"
 
 	"refrain/gpu"
@@ -27,6 +26,7 @@ const (
 type task struct {
 	kind     taskKind
 	op       *bound
+	name     string // of a copy
 	dst, src []byte
 	ev       *event
 	gen      uint64
@@ -37,10 +37,13 @@ type queue struct {
 	d     *Device
 	label string
 	id    int // of the race check
-	tasks chan task
 	done  chan struct{}
-	flush *event       // for Sync
-	idle  atomic.Int64 // nanoseconds without work
+	flush *event // for Sync
+	idle  idleClock
+
+	mu     sync.Mutex // held over a send, so that Close cannot come between
+	closed bool
+	tasks  chan task
 }
 
 // NewQueue starts a queue. It ends with the device.
@@ -48,7 +51,7 @@ func (d *Device) NewQueue(label string) (gpu.Queue, error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if d.closed {
-		return nil, fmt.Errorf("host: device %d is closed", d.ordinal)
+		return nil, d.errClosed()
 	}
 	q := &queue{d: d, label: label, tasks: make(chan task, queueDepth), done: make(chan struct{}), flush: newEvent(d)}
 	if d.race != nil {
@@ -59,6 +62,9 @@ func (d *Device) NewQueue(label string) (gpu.Queue, error) {
 	return q, nil
 }
 
+// run is the queue's goroutine, from NewQueue to the device's Close. On a dead
+// device it runs nothing more, but marks still pass: whoever waits for them,
+// on this device or on another, goes on and learns of the failure by itself.
 func (q *queue) run() {
 	defer close(q.done)
 	for {
@@ -70,16 +76,14 @@ func (q *queue) run() {
 		case taskRecord:
 			t.ev.pass(t.gen)
 		case taskWait:
-			// A dead peer passes its events too, so this wait always ends; its
-			// error reaches the host through the peer's own device.
-			if t.ev.passed.Load() >= t.gen {
+			if t.ev.hasPassed(t.gen) {
 				continue
 			}
-			t0 := time.Now()
-			if err := t.ev.sync(q.d.ctx, t.gen); err != nil {
-				q.d.fail(err)
-			}
-			q.idle.Add(int64(time.Since(t0)))
+			q.idle.begin()
+			// A mark was recorded before anybody can wait for it, so it passes,
+			// and this wait needs no way out.
+			_ = t.ev.await(context.Background(), t.gen)
+			q.idle.end()
 		default:
 			if q.d.failure() == nil {
 				q.execute(&t)
@@ -95,31 +99,28 @@ func (q *queue) next() (t task, ok bool) {
 		return t, ok
 	default:
 	}
-	t0 := time.Now()
+	q.idle.begin()
 	t, ok = <-q.tasks
-	q.idle.Add(int64(time.Since(t0)))
+	q.idle.end()
 	return t, ok
 }
 
 // Idle returns the time without work; see gpu.Queue.
-func (q *queue) Idle() time.Duration { return time.Duration(q.idle.Load()) }
+func (q *queue) Idle() time.Duration { return q.idle.read() }
 
 // execute runs one kernel or copy; a panic in it kills the device, not the
 // process, and names the kernel.
 func (q *queue) execute(t *task) {
 	defer func() {
 		if v := recover(); v != nil {
-			name := "copy"
-			if t.op != nil {
-				name = t.op.name
-			}
-			q.d.fail(fmt.Errorf("host: device %d queue %s: %s: panic: %v\n%s", q.d.ordinal, q.label, name, v, debug.Stack()))
+			q.d.fail(newFailure(q, t, v))
 		}
 	}()
 	if t.kind == taskCopy {
 		copy(t.dst, t.src)
 		return
 	}
+	// Kernels of one device share its pool and its scratch.
 	q.d.compute.Lock()
 	defer q.d.compute.Unlock()
 	t.op.run()
@@ -127,11 +128,35 @@ func (q *queue) execute(t *task) {
 
 // put enqueues t; it blocks only while queueDepth tasks are waiting.
 func (q *queue) put(t task) error {
-	if err := q.d.failure(); err != nil && t.kind != taskRecord {
+	if err := q.d.failure(); err != nil {
 		return err
+	}
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if q.closed {
+		return q.d.errClosed()
 	}
 	q.tasks <- t
 	return nil
+}
+
+// record enqueues the next mark of ev, also on a dead device.
+func (q *queue) record(ev *event) error {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if q.closed {
+		return q.d.errClosed()
+	}
+	q.tasks <- task{kind: taskRecord, ev: ev, gen: ev.issue()}
+	return nil
+}
+
+// close lets the goroutine end after what is enqueued.
+func (q *queue) close() {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	q.closed = true
+	close(q.tasks)
 }
 
 // Do enqueues a bound op.
@@ -140,10 +165,8 @@ func (q *queue) Do(b gpu.Bound) error {
 	if !ok || op.d != q.d {
 		return fmt.Errorf("host: queue %s: op was bound to another device", q.label)
 	}
-	if r := q.d.race; r != nil {
-		if err := r.access(q.id, op.name, op.reads, op.writes); err != nil {
-			return err
-		}
+	if err := q.check(op.name, op.reads, op.writes); err != nil {
+		return err
 	}
 	return q.put(task{kind: taskDo, op: op})
 }
@@ -152,20 +175,36 @@ func (q *queue) copyTask(name string, dst, src []byte, reads, writes []gpu.Span)
 	if len(dst) != len(src) {
 		return fmt.Errorf("host: queue %s: %s of %d bytes to %d", q.label, name, len(src), len(dst))
 	}
-	if r := q.d.race; r != nil {
-		if err := r.access(q.id, name, reads, writes); err != nil {
-			return err
-		}
+	if err := q.check(name, reads, writes); err != nil {
+		return err
 	}
-	return q.put(task{kind: taskCopy, dst: dst, src: src})
+	return q.put(task{kind: taskCopy, name: name, dst: dst, src: src})
 }
 
-func slicePinned(p gpu.Pinned, off, n int64) ([]byte, error) {
-	b := p.Bytes()
-	if off < 0 || off+n > int64(len(b)) {
-		return nil, fmt.Errorf("host: bytes [%d,%d) of a pinned buffer of %d", off, off+n, len(b))
+// check hands an access to the race check, if there is one. A race kills the
+// device: whatever runs after it works on undefined data.
+func (q *queue) check(name string, reads, writes []gpu.Span) error {
+	if q.d.race == nil || q.d.failure() != nil {
+		return nil
 	}
-	return b[off : off+n], nil
+	err := q.d.race.access(q.id, name, reads, writes)
+	if err != nil {
+		q.d.fail(err)
+	}
+	return err
+}
+
+// pinnedAt resolves n bytes of p, and names them for the race check.
+func (q *queue) pinnedAt(p gpu.Pinned, off, n int64) ([]byte, gpu.Span, error) {
+	m, ok := p.(*pinned)
+	if !ok {
+		return nil, gpu.Span{}, fmt.Errorf("host: queue %s: pinned memory %T is not of this driver", q.label, p)
+	}
+	b := m.Bytes()
+	if off < 0 || off > int64(len(b))-n {
+		return nil, gpu.Span{}, fmt.Errorf("host: queue %s: bytes [%d,%d) of a pinned buffer of %d", q.label, off, off+n, len(b))
+	}
+	return b[off : off+n : off+n], gpu.Span{Dev: pinnedSpace, Mem: m.id, Off: off, Len: n}, nil
 }
 
 // Upload enqueues a copy of dst.Len bytes from pinned memory.
@@ -174,11 +213,11 @@ func (q *queue) Upload(dst gpu.Span, src gpu.Pinned, srcOff int64) error {
 	if err != nil {
 		return err
 	}
-	s, err := slicePinned(src, srcOff, dst.Len)
+	s, from, err := q.pinnedAt(src, srcOff, dst.Len)
 	if err != nil {
 		return err
 	}
-	return q.copyTask("upload", d, s, nil, q.spans(dst))
+	return q.copyTask("upload", d, s, q.spans(from), q.spans(dst))
 }
 
 // Download enqueues a copy of src.Len bytes to pinned memory.
@@ -187,11 +226,11 @@ func (q *queue) Download(dst gpu.Pinned, dstOff int64, src gpu.Span) error {
 	if err != nil {
 		return err
 	}
-	d, err := slicePinned(dst, dstOff, src.Len)
+	d, to, err := q.pinnedAt(dst, dstOff, src.Len)
 	if err != nil {
 		return err
 	}
-	return q.copyTask("download", d, s, q.spans(src), nil)
+	return q.copyTask("download", d, s, q.spans(src), q.spans(to))
 }
 
 // CopyPeer enqueues a copy within this device, or from a peer opened by the
@@ -229,11 +268,13 @@ func (q *queue) Record(e gpu.Event) error {
 	if err != nil {
 		return err
 	}
-	gen := ev.issued.Add(1)
 	if r := q.d.race; r != nil {
 		r.record(q.id, ev)
 	}
-	return q.put(task{kind: taskRecord, ev: ev, gen: gen})
+	if err := q.record(ev); err != nil {
+		return err
+	}
+	return q.d.failure()
 }
 
 // Wait makes later work of this queue wait for the mark of e.
@@ -245,80 +286,14 @@ func (q *queue) Wait(e gpu.Event) error {
 	if r := q.d.race; r != nil {
 		r.wait(q.id, ev)
 	}
-	return q.put(task{kind: taskWait, ev: ev, gen: ev.issued.Load()})
+	return q.put(task{kind: taskWait, ev: ev, gen: ev.newest()})
 }
 
-// Sync blocks until everything enqueued so far has run, and returns the
-// device's failure if there is one.
+// Sync blocks until everything enqueued so far has run or, on a dead device,
+// has been passed over, and returns the device's failure if there is one.
 func (q *queue) Sync(ctx context.Context) error {
-	if err := q.Record(q.flush); err != nil {
+	if err := q.record(q.flush); err != nil {
 		return err
 	}
 	return q.flush.Sync(ctx)
 }
-
-// event is a generation counter: Record issues the next number, the queue
-// passes it.
-type event struct {
-	d      *Device
-	issued atomic.Uint64
-	passed atomic.Uint64
-	notify chan struct{} // capacity 1: a token means "look again"
-	clock  []uint64      // race check: the recording queue's clock
-}
-
-func newEvent(d *Device) *event { return &event{d: d, notify: make(chan struct{}, 1)} }
-
-// NewEvent returns an event that counts as passed until it is recorded.
-func (d *Device) NewEvent() (gpu.Event, error) { return newEvent(d), nil }
-
-func asEvent(e gpu.Event) (*event, error) {
-	ev, ok := e.(*event)
-	if !ok {
-		return nil, fmt.Errorf("host: event %T is not of this driver", e)
-	}
-	return ev, nil
-}
-
-func (e *event) poke() {
-	select {
-	case e.notify <- struct{}{}:
-	default:
-	}
-}
-
-// pass marks generation gen as reached. Queues that record one event in turn
-// pass increasing generations; the maximum is kept for the odd case of two.
-func (e *event) pass(gen uint64) {
-	for {
-		old := e.passed.Load()
-		if old >= gen || e.passed.CompareAndSwap(old, gen) {
-			break
-		}
-	}
-	e.poke()
-}
-
-// sync waits for generation gen.
-func (e *event) sync(ctx context.Context, gen uint64) error {
-	for e.passed.Load() < gen {
-		select {
-		case <-e.notify:
-		case <-ctx.Done():
-			return context.Cause(ctx)
-		}
-	}
-	e.poke() // another waiter may have slept through the token taken above
-	return nil
-}
-
-// Sync waits for the newest mark; see gpu.Event.
-func (e *event) Sync(ctx context.Context) error {
-	if err := e.sync(ctx, e.issued.Load()); err != nil {
-		return err
-	}
-	return e.d.failure()
-}
-
-// Done reports whether the newest mark has passed.
-func (e *event) Done() bool { return e.passed.Load() >= e.issued.Load() }

@@ -12,12 +12,17 @@ import (
 // being on one queue, or by a Record and a later Wait; nothing else counts, in
 // particular not that the host happened to wait in between. An access that
 // conflicts with an unordered earlier one is reported when it is enqueued.
+// Pinned memory counts like device memory, as far as copies use it; what the
+// host does with it is not seen.
 type raceCheck struct {
 	mu     sync.Mutex
 	names  []string
 	clocks [][]uint64 // clocks[q] is queue q's view of all queues
 	memory map[[2]int64][]access
 }
+
+// pinnedSpace is the Dev of spans of pinned memory inside the race check.
+const pinnedSpace int32 = -2
 
 type access struct {
 	span  gpu.Span
@@ -85,22 +90,38 @@ func (r *raceCheck) access(q int, op string, reads, writes []gpu.Span) error {
 
 // touch checks a against the history of its allocation and adds it.
 func (r *raceCheck) touch(c []uint64, a access) error {
-	key := [2]int64{int64(a.span.Dev), int64(a.span.Mem)}
-	keep := r.memory[key][:0]
-	for _, o := range r.memory[key] {
-		ordered := o.queue == a.queue || c[o.queue] >= o.clock
-		if !ordered && (a.write || o.write) && overlap(a.span, o.span) {
-			return fmt.Errorf("host: race: %s on %s and %s on %s use bytes [%d,%d) and [%d,%d) of allocation %d of device %d with no wait between them",
-				o.op, r.names[o.queue], a.op, r.names[a.queue], o.span.Off, o.span.Off+o.span.Len,
-				a.span.Off, a.span.Off+a.span.Len, a.span.Mem, a.span.Dev)
-		}
-		// An ordered access that a covers can never conflict again: whoever is
-		// ordered after a is ordered after it.
-		covered := ordered && (a.write || !o.write) && a.span.Off <= o.span.Off && o.span.Off+o.span.Len <= a.span.Off+a.span.Len
-		if !covered {
-			keep = append(keep, o)
+	key := keyOf(a.span)
+	past := r.memory[key]
+	ordered := func(o *access) bool { return o.queue == a.queue || c[o.queue] >= o.clock }
+	for i := range past {
+		if o := &past[i]; !ordered(o) && (a.write || o.write) && overlap(a.span, o.span) {
+			return r.report(o, &a)
 		}
 	}
+	// An ordered access that a covers can never conflict again: whoever is
+	// ordered after a is ordered after it.
+	keep := slices.DeleteFunc(past, func(o access) bool {
+		return ordered(&o) && (a.write || !o.write) && a.span.Off <= o.span.Off && o.span.Off+o.span.Len <= a.span.Off+a.span.Len
+	})
 	r.memory[key] = append(keep, a)
 	return nil
+}
+
+func (r *raceCheck) report(o, a *access) error {
+	where := fmt.Sprintf("allocation %d of device %d", a.span.Mem, a.span.Dev)
+	if a.span.Dev == pinnedSpace {
+		where = fmt.Sprintf("pinned buffer %d", a.span.Mem)
+	}
+	return fmt.Errorf("host: race: %s on %s and %s on %s use bytes [%d,%d) and [%d,%d) of %s with no wait between them",
+		o.op, r.names[o.queue], a.op, r.names[a.queue], o.span.Off, o.span.Off+o.span.Len,
+		a.span.Off, a.span.Off+a.span.Len, where)
+}
+
+func keyOf(s gpu.Span) [2]int64 { return [2]int64{int64(s.Dev), int64(s.Mem)} }
+
+// forget drops the history of a freed allocation.
+func (r *raceCheck) forget(s gpu.Span) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	delete(r.memory, keyOf(s))
 }
