@@ -354,23 +354,6 @@ func (s *Store) Copy(doc, from, to int, dst []int32) {
 	copy(dst, unsafe.Slice((*int32)(s.at(e.loc)), to)[from:])
 }
 
-// PrefetchEntry hints that document doc will be copied some hundred nanoseconds
-// from now, and PrefetchTokens, when its entry is near, that tokens [from, to) will
-// be. Both only save time; the document and the range must exist.
-func (s *Store) PrefetchEntry(doc int) { Prefetch(unsafe.Pointer(&s.entries[doc])) }
-
-// maxLines is how many lines are asked for at most. Measured on random rows of 512
-// and 4,096 ids of a 64 MB store: 4 lines gave 0.4 and 0.64 of the speed of a plain
-// copy, 16 gave 0.6 and 0.75, 32 gave 0.65 and 0.8, more gave nothing.
-const maxLines = 32
-
-// PrefetchTokens: see PrefetchEntry.
-func (s *Store) PrefetchTokens(doc, from, to int) {
-	size := s.dtype.Size()
-	lines := min((to-from)*size/64+1, maxLines)
-	prefetchLines(unsafe.Add(s.at(s.entries[doc].loc), from*size), lines)
-}
-
 func (s *Store) view(doc int) (*batchView, int) {
 	i := sort.Search(len(s.batches), func(i int) bool { return s.batches[i].firstDoc > doc }) - 1
 	return &s.batches[i], doc - s.batches[i].firstDoc

@@ -2,10 +2,10 @@ package store
 
 import "unsafe"
 
-// widen sets dst[i] to src[i]. It moves four ids with one load and two stores of
+// widenPlain sets dst[i] to src[i]. It moves four ids with one load and two stores of
 // 64 bits: about twice as fast as one id at a time, which the compiler does not
 // vectorise. The byte order is that of the file, little-endian.
-func widen(dst []int32, src []uint16) {
+func widenPlain(dst []int32, src []uint16) {
 	n := len(src)
 	dst = dst[:n]
 	i := 0
@@ -20,5 +20,16 @@ func widen(dst []int32, src []uint16) {
 	}
 	for ; i < n; i++ {
 		dst[i] = int32(src[i])
+	}
+}
+
+// widenPairPlain sets tokens[i] to src[i] and targets[i] to src[i+1]. There are as
+// many targets as tokens, or one fewer, and then no id after the tokens.
+func widenPairPlain(tokens, targets []int32, src []uint16) {
+	n := len(tokens)
+	widenPlain(tokens, src[:n])
+	copy(targets, tokens[1:])
+	if n == len(targets) {
+		targets[n-1] = int32(src[n])
 	}
 }

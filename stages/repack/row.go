@@ -41,8 +41,9 @@ func (s *Stream) ReadRow(g int64, tokens, targets []int32, starts []byte) (score
 		return 0, err
 	}
 	docs, at, T := p.order.docs, p.rows[row], len(tokens)
-	if s.ahead != nil {
-		s.prefetchRows(p, row)
+	var next store.Hint // the ids of the next row
+	if s.near != nil {
+		next = s.aheadOf(p, row)
 	}
 	rank, off := int(at.rank), int(at.off)
 	clear(starts)
@@ -59,64 +60,75 @@ func (s *Stream) ReadRow(g int64, tokens, targets []int32, starts []byte) (score
 		}
 		d := docs[rank]
 		if filled == T { // only the target of the last input is left
-			s.corpus.Copy(int(d.doc), off, off+1, targets[T-1:])
-			copy(targets[:T-1], tokens[1:])
+			s.corpus.Copy(int(d.doc), 0, 1, targets[T-1:])
+			next.Prefetch()
 			return s.maskLast(targets), nil
 		}
 		if off == 0 {
 			starts[filled>>3] |= 1 << (filled & 7)
 		}
-		n := int(d.n)
-		take := min(n-off, T-filled)
-		if s.ahead != nil && n-off < T-filled {
-			s.prefetchDocs(docs, rank, T-filled-(n-off))
+		left := int(d.n) - off
+		take := min(left, T-filled)
+		if s.near != nil {
+			next = s.near.CopyPair(int(d.doc), off, off+take, tokens[filled:], targets[filled:], next)
+		} else {
+			s.copyPair(int(d.doc), off, off+take, left > take, tokens[filled:], targets[filled:])
 		}
-		s.corpus.Copy(int(d.doc), off, off+take, tokens[filled:filled+take])
+		if filled > 0 {
+			targets[filled-1] = tokens[filled]
+		}
 		filled += take
-		if off += take; off == n {
-			rank, off = rank+1, 0
+		if left > take { // the row is full, and its last target came with it
+			next.Prefetch()
+			return s.maskLast(targets), nil
 		}
+		rank, off = rank+1, 0
 	}
 	// The stream ended at or before the end of this window: the last input has
 	// no next token, and what follows it is padding.
 	clear(tokens[filled:])
-	copy(targets[:filled-1], tokens[1:filled])
 	for i := filled - 1; i < T; i++ {
 		targets[i] = Masked
 	}
 	return filled - 1, nil
 }
 
-// prefetcher is a corpus that can be told what will be copied next. The hints
-// change time only. store.Store is one.
-type prefetcher interface {
-	PrefetchEntry(doc int)
-	PrefetchTokens(doc, from, to int)
+// copyPair is store.Store.CopyPair on any corpus. more says that the document goes on
+// after to.
+func (s *Stream) copyPair(doc, from, to int, more bool, tokens, targets []int32) {
+	n := to - from
+	s.corpus.Copy(doc, from, to, tokens[:n])
+	copy(targets[:n-1], tokens[1:n])
+	if more {
+		s.corpus.Copy(doc, to, to+1, targets[n-1:n])
+	}
 }
 
-// prefetchRows hides the cache misses of the rows that come next. Finding the first
-// token of a row is a chain of three reads at random places, the document order, the
-// corpus's entry and the token; each of the next three rows is helped over one link.
-func (s *Stream) prefetchRows(p *Plan, row int64) {
-	next := p.rows[row+1:]
-	docs := p.order.docs
-	if len(next) < 3 {
-		return
+// aheadOf hides the cache misses of the rows that come next. Finding the first token
+// of a row is a chain of three reads at random places: the document order, the store's
+// entry and the token; each of the next three rows is helped over one link. A row
+// often goes on into a second document, which is helped likewise; what is behind that
+// is not worth its cost. It returns where the first ids of the next row are.
+func (s *Stream) aheadOf(p *Plan, row int64) store.Hint {
+	rows, docs, T := p.rows[row+1:], p.order.docs, s.cfg.T
+	if len(rows) < 3 {
+		return store.Hint{}
 	}
-	store.Prefetch(unsafe.Pointer(&docs[next[2].rank]))
-	s.ahead.PrefetchEntry(int(docs[next[1].rank].doc))
-	d, from := docs[next[0].rank], int(next[0].off)
-	s.ahead.PrefetchTokens(int(d.doc), from, min(int(d.n), from+s.cfg.T))
-}
-
-// prefetchDocs does the same for the documents that follow rank in a row, of which
-// left more tokens are needed.
-func (s *Stream) prefetchDocs(docs []docRef, rank, left int) {
-	if rank+2 < len(docs) {
-		s.ahead.PrefetchEntry(int(docs[rank+2].doc))
-		d := docs[rank+1]
-		s.ahead.PrefetchTokens(int(d.doc), 0, min(int(d.n), left))
+	store.Prefetch(unsafe.Pointer(&docs[rows[2].rank]))
+	r := rows[1]
+	d := docs[r.rank]
+	s.near.PrefetchEntry(int(d.doc))
+	if int(d.n-r.off) < T && int(r.rank)+1 < len(docs) {
+		s.near.PrefetchEntry(int(docs[r.rank+1].doc))
 	}
+	r = rows[0]
+	d = docs[r.rank]
+	left := int(d.n - r.off)
+	if left < T && int(r.rank)+1 < len(docs) {
+		second := docs[r.rank+1]
+		s.near.Hint(int(second.doc), 0, min(int(second.n), T-left)).Prefetch()
+	}
+	return s.near.Hint(int(d.doc), int(r.off), int(r.off)+min(left, T))
 }
 
 // maskLast applies targets=inside to a full row and counts what is scored.

@@ -6,6 +6,8 @@ import (
 	"math"
 	"sync"
 	"sync/atomic"
+
+	"refrain/store"
 )
 
 // Stream is the endless sequence of rows of a corpus under a Config. It is safe
@@ -13,12 +15,13 @@ import (
 // number g.
 type Stream struct {
 	corpus    Corpus
-	ahead     prefetcher // the corpus, when it is one
+	near      *store.Store // the corpus, when it is one: it has faster ways than Copy
 	cfg       Config
 	lengths   []uint32
 	numDocs   int
 	numTokens int64
 	perEpoch  int64 // W; for Carry the smaller of the two counts that occur
+	last      int64 // the last global window whose positions fit in 63 bits
 
 	plans atomic.Pointer[[keptPlans]*Plan]
 	mu    sync.Mutex // held while a plan is built
@@ -30,7 +33,7 @@ type Stream struct {
 // and builds no plan yet.
 func NewStream(c Corpus, cfg Config) (*Stream, error) {
 	s := &Stream{corpus: c, cfg: cfg, lengths: c.Lengths(), numDocs: c.NumDocs(), numTokens: c.NumTokens()}
-	s.ahead, _ = c.(prefetcher)
+	s.near, _ = c.(*store.Store)
 	if len(s.lengths) != s.numDocs {
 		return nil, fmt.Errorf("stream: the corpus lists %d lengths for %d documents", len(s.lengths), s.numDocs)
 	}
@@ -48,6 +51,7 @@ func NewStream(c Corpus, cfg Config) (*Stream, error) {
 		return nil, err
 	}
 	s.perEpoch = s.numTokens / int64(cfg.T)
+	s.last = (math.MaxInt64-2*s.numTokens)/int64(cfg.T) - 2
 	if cfg.Tail == Pad {
 		s.perEpoch = s.maxWindows()
 	}
@@ -72,10 +76,7 @@ func (s *Stream) maxWindows() int64 { return ceilDiv(s.numTokens, int64(s.cfg.T)
 
 func ceilDiv(a, b int64) int64 { return a/b + min(1, a%b) }
 
-// maxWindow is the last global window whose positions fit in 63 bits.
-func (s *Stream) maxWindow() int64 {
-	return (math.MaxInt64-2*s.numTokens)/int64(s.cfg.T) - 2
-}
+func (s *Stream) maxWindow() int64 { return s.last }
 
 // maxEpoch bounds epochs the same way.
 func (s *Stream) maxEpoch() int64 {

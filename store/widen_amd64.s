@@ -1,0 +1,114 @@
+//go:build !purego
+
+#include "textflag.h"
+
+// Both functions write eight ids at a time; what is left over at the end is written
+// by one more step that ends with the last id and overlaps the one before.
+
+// func widen8(dst *int32, src *uint16, n int)
+TEXT ·widen8(SB), NOSPLIT, $0-24
+	MOVQ dst+0(FP), DI
+	MOVQ src+8(FP), SI
+	MOVQ n+16(FP), CX
+	SUBQ $32, CX
+	JLT  eights
+loop:
+	VPMOVZXWD (SI), Y0
+	VPMOVZXWD 16(SI), Y1
+	VPMOVZXWD 32(SI), Y2
+	VPMOVZXWD 48(SI), Y3
+	VMOVDQU   Y0, (DI)
+	VMOVDQU   Y1, 32(DI)
+	VMOVDQU   Y2, 64(DI)
+	VMOVDQU   Y3, 96(DI)
+	ADDQ      $64, SI
+	ADDQ      $128, DI
+	SUBQ      $32, CX
+	JGE       loop
+eights:
+	ADDQ $24, CX // ids left, less 8
+	JLT  rest
+eight:
+	VPMOVZXWD (SI), Y0
+	VMOVDQU   Y0, (DI)
+	ADDQ      $16, SI
+	ADDQ      $32, DI
+	SUBQ      $8, CX
+	JGE       eight
+rest:
+	// CX is the number of ids left, less 8: -8 when none is.
+	CMPQ CX, $-8
+	JEQ  done
+	VPMOVZXWD (SI)(CX*2), Y0
+	VMOVDQU   Y0, (DI)(CX*4)
+done:
+	VZEROUPPER
+	RET
+
+// func pair8(tokens, targets *int32, src *uint16, n int, ahead unsafe.Pointer, lines int)
+TEXT ·pair8(SB), NOSPLIT, $0-48
+	MOVQ tokens+0(FP), DI
+	MOVQ targets+8(FP), DX
+	MOVQ src+16(FP), SI
+	MOVQ n+24(FP), CX
+	MOVQ ahead+32(FP), R8
+	MOVQ lines+40(FP), R9
+	SHLQ $6, R9
+	JEQ  ready
+	LEAQ -64(R8)(R9*1), R9 // the last line asked for; repeats of it cost nothing
+	JMP  start
+ready:
+	MOVQ SI, R8
+	MOVQ SI, R9
+start:
+	SUBQ $32, CX
+	JLT  eights
+loop:
+	PREFETCHT1 (R8)
+	ADDQ       $64, R8
+	CMPQ       R8, R9
+	CMOVQGT    R9, R8
+	VPMOVZXWD (SI), Y0
+	VPMOVZXWD 16(SI), Y1
+	VPMOVZXWD 32(SI), Y2
+	VPMOVZXWD 48(SI), Y3
+	VPMOVZXWD 2(SI), Y4
+	VPMOVZXWD 18(SI), Y5
+	VPMOVZXWD 34(SI), Y6
+	VPMOVZXWD 50(SI), Y7
+	VMOVDQU   Y0, (DI)
+	VMOVDQU   Y1, 32(DI)
+	VMOVDQU   Y2, 64(DI)
+	VMOVDQU   Y3, 96(DI)
+	VMOVDQU   Y4, (DX)
+	VMOVDQU   Y5, 32(DX)
+	VMOVDQU   Y6, 64(DX)
+	VMOVDQU   Y7, 96(DX)
+	ADDQ      $64, SI
+	ADDQ      $128, DI
+	ADDQ      $128, DX
+	SUBQ      $32, CX
+	JGE       loop
+eights:
+	ADDQ $24, CX
+	JLT  rest
+eight:
+	VPMOVZXWD (SI), Y0
+	VPMOVZXWD 2(SI), Y4
+	VMOVDQU   Y0, (DI)
+	VMOVDQU   Y4, (DX)
+	ADDQ      $16, SI
+	ADDQ      $32, DI
+	ADDQ      $32, DX
+	SUBQ      $8, CX
+	JGE       eight
+rest:
+	CMPQ CX, $-8
+	JEQ  done
+	VPMOVZXWD (SI)(CX*2), Y0
+	VPMOVZXWD 2(SI)(CX*2), Y4
+	VMOVDQU   Y0, (DI)(CX*4)
+	VMOVDQU   Y4, (DX)(CX*4)
+done:
+	VZEROUPPER
+	RET
