@@ -85,19 +85,40 @@ func BenchmarkRows(b *testing.B) {
 	}
 }
 
-// BenchmarkPlan builds the plan of one epoch of 164,459 documents and 51,200
-// windows.
+// BenchmarkPlan builds the plan of one epoch of 164,459 documents, with 51,200 windows
+// of 4,096 ids or 409,700 of 512.
 func BenchmarkPlan(b *testing.B) {
 	lengths := make([]uint32, 164_459)
 	for i := range lengths {
 		lengths[i] = uint32(i%2500 + 26)
 	}
-	s := mustStream(b, memOf(lengths), Config{Mode: Repack, T: 4096})
-	e := int64(0)
-	for b.Loop() {
-		if _, err := s.build(b.Context(), e, nil); err != nil {
-			b.Fatal(err)
-		}
-		e++
+	for _, T := range []int{512, 4096} {
+		s := mustStream(b, memOf(lengths), Config{Mode: Repack, T: T})
+		b.Run(fmt.Sprintf("T=%d", T), func(b *testing.B) {
+			e := int64(0)
+			for b.Loop() {
+				if _, err := s.build(b.Context(), e, nil); err != nil {
+					b.Fatal(err)
+				}
+				e++
+			}
+		})
+	}
+}
+
+// BenchmarkFill gives the time of one image, in a domain that needs much walking.
+func BenchmarkFill(b *testing.B) {
+	for _, table := range []bool{false, true} {
+		b.Run(fmt.Sprintf("table=%v", table), func(b *testing.B) {
+			p := NewPRP(409_700, NewKey("win", 1, 1))
+			if table {
+				p.Tabulate()
+			}
+			dst := make([]uint64, 1<<14)
+			for b.Loop() {
+				p.Fill(dst, 0)
+			}
+			b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(b.N*len(dst)), "ns/image")
+		})
 	}
 }

@@ -143,6 +143,7 @@ const chunk = 1 << 14
 // forChunks calls f with the images of [0, n) under p, a chunk at a time.
 func forChunks(ctx context.Context, p *PRP, f func(at int, image []uint64)) error {
 	n := int(p.N())
+	p.Tabulate()
 	image := make([]uint64, min(chunk, n))
 	for at := 0; at < n; at += chunk {
 		if ctx.Err() != nil {

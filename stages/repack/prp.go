@@ -4,6 +4,7 @@ import (
 	"crypto/sha256"
 	"encoding/binary"
 	"math/bits"
+	"unsafe"
 )
 
 // Version is the version of the stream contract. It is part of every key, so a
@@ -46,6 +47,7 @@ type PRP struct {
 	half   uint
 	rounds int
 	keys   [maxRounds]uint64
+	table  []uint16 // see Tabulate; nil without
 }
 
 // numRounds gives small domains more rounds: the security of a Feistel network
@@ -105,18 +107,68 @@ func (p *PRP) At(i uint64) uint64 {
 	}
 }
 
-// Fill sets dst[i] to At(from+i). It works on four indices at once, because one
-// evaluation is a single chain of multiplications: measured two to three times
-// as fast as calling At.
+// Tabulate makes Fill several times as fast, at the price of one evaluation of every
+// round for each of the 2^h values of a half. It does nothing where that does not pay:
+// in tiny domains and where a half has more than 16 bits. Images stay the same.
+func (p *PRP) Tabulate() {
+	if p.n < 1<<8 || p.half > 16 || p.table != nil {
+		return
+	}
+	size := uint64(1) << p.half
+	p.table = make([]uint16, 0, uint64(p.rounds)*size)
+	for _, k := range p.keys[:p.rounds] {
+		for r := range size {
+			f := (r ^ k) * mulA
+			p.table = append(p.table, uint16((f^f>>32)*mulB>>(64-p.half)))
+		}
+	}
+}
+
+// fillBlock is how many indices Fill works on at once.
+const fillBlock = 256
+
+// Fill sets dst[i] to At(from+i). It works on many indices at once, because one
+// evaluation is a single chain of dependent operations: those that must keep walking
+// are gathered and evaluated together again.
 func (p *PRP) Fill(dst []uint64, from uint64) {
+	var x [fillBlock]uint64
+	var at [fillBlock]uint8 // where in dst the image of x belongs
+	for len(dst) > 0 {
+		m := min(len(dst), fillBlock)
+		for i := range m {
+			x[i], at[i] = from+uint64(i), uint8(i)
+		}
+		out := dst[:m]
+		dst, from = dst[m:], from+uint64(m)
+		for m > 0 {
+			// What is behind m is evaluated for nothing, up to a multiple of 4.
+			if p.table != nil {
+				p.walkTable(x[:(m+3)&^3])
+			} else {
+				p.walk(x[:(m+3)&^3])
+			}
+			k := 0
+			for i, v := range x[:m] {
+				j := at[i]
+				out[j] = v // replaced in a later turn if it is outside
+				x[k], at[k] = v, j
+				if v >= p.n {
+					k++
+				}
+			}
+			m = k
+		}
+	}
+}
+
+// walk replaces every x, which must be below 2^2h, by its image under the network,
+// which may lie outside the domain. The length is a multiple of 4.
+func (p *PRP) walk(x []uint64) {
 	half, mask := p.half, uint64(1)<<p.half-1
 	shift := (64 - half) & 63
-	i := 0
-	for ; i+4 <= len(dst); i += 4 {
-		x0 := from + uint64(i)
-		x1, x2, x3 := x0+1, x0+2, x0+3
-		l0, l1, l2, l3 := x0>>half, x1>>half, x2>>half, x3>>half
-		r0, r1, r2, r3 := x0&mask, x1&mask, x2&mask, x3&mask
+	for ; len(x) >= 4; x = x[4:] {
+		l0, l1, l2, l3 := x[0]>>half, x[1]>>half, x[2]>>half, x[3]>>half
+		r0, r1, r2, r3 := x[0]&mask, x[1]&mask, x[2]&mask, x[3]&mask
 		for _, k := range p.keys[:p.rounds] {
 			f0, f1, f2, f3 := (r0^k)*mulA, (r1^k)*mulA, (r2^k)*mulA, (r3^k)*mulA
 			f0, f1, f2, f3 = (f0^f0>>32)*mulB, (f1^f1>>32)*mulB, (f2^f2>>32)*mulB, (f3^f3>>32)*mulB
@@ -125,14 +177,36 @@ func (p *PRP) Fill(dst []uint64, from uint64) {
 			l2, r2 = r2, l2^f2>>shift
 			l3, r3 = r3, l3^f3>>shift
 		}
-		dst[i], dst[i+1], dst[i+2], dst[i+3] = l0<<half|r0, l1<<half|r1, l2<<half|r2, l3<<half|r3
-		for j, x := range dst[i : i+4] {
-			if x >= p.n {
-				dst[i+j] = p.At(x) // keep walking
-			}
-		}
-	}
-	for ; i < len(dst); i++ {
-		dst[i] = p.At(from + uint64(i))
+		x[0], x[1], x[2], x[3] = l0<<half|r0, l1<<half|r1, l2<<half|r2, l3<<half|r3
 	}
 }
+
+// walkTable is walk by the table. Two rounds make a turn, so that halves need not
+// change places; the number of rounds is even. A half is below 2^h, so no look-up
+// leaves its part of the table, and bounds checks would be half of the work.
+func (p *PRP) walkTable(x []uint64) {
+	half := p.half & 31
+	mask := uint64(1)<<half - 1
+	turn := uintptr(2*2) << half // bytes of the table that two rounds use
+	first := unsafe.Pointer(unsafe.SliceData(p.table))
+	for ; len(x) >= 4; x = x[4:] {
+		l0, l1, l2, l3 := x[0]>>half, x[1]>>half, x[2]>>half, x[3]>>half
+		r0, r1, r2, r3 := x[0]&mask, x[1]&mask, x[2]&mask, x[3]&mask
+		f := first
+		for range p.rounds / 2 {
+			l0 ^= at16(f, r0)
+			l1 ^= at16(f, r1)
+			l2 ^= at16(f, r2)
+			l3 ^= at16(f, r3)
+			g := unsafe.Add(f, turn/2)
+			r0 ^= at16(g, l0)
+			r1 ^= at16(g, l1)
+			r2 ^= at16(g, l2)
+			r3 ^= at16(g, l3)
+			f = unsafe.Add(f, turn)
+		}
+		x[0], x[1], x[2], x[3] = l0<<half|r0, l1<<half|r1, l2<<half|r2, l3<<half|r3
+	}
+}
+
+func at16(p unsafe.Pointer, i uint64) uint64 { return uint64(*(*uint16)(unsafe.Add(p, 2*i))) }

@@ -180,3 +180,31 @@ func BenchmarkPRP(b *testing.B) {
 		})
 	}
 }
+
+// TestFillWays compares Fill with and without a table with At, from odd starts and
+// over lengths around its block, in domains with every number of rounds.
+func TestFillWays(t *testing.T) {
+	for _, n := range []uint64{1, 2, 5, 255, 256, 257, 1000, 1<<12 + 1, 70_000, 1<<18 + 1, 1 << 20, 1<<32 - 5, 1<<40 + 3} {
+		plain := NewPRP(n, NewKey("fill", 7, n))
+		table := plain
+		table.Tabulate()
+		if got, want := table.table != nil, n >= 256 && n <= 1<<32; got != want {
+			t.Errorf("n = %d: a table: %v, want %v", n, got, want)
+		}
+		for _, m := range []uint64{1, 3, 4, 255, 256, 257, 777} {
+			m = min(m, n)
+			for _, from := range []uint64{0, 1, n / 3, n - m} {
+				from = min(from, n-m)
+				a, b := make([]uint64, m), make([]uint64, m)
+				plain.Fill(a, from)
+				table.Fill(b, from)
+				for i := range a {
+					want := plain.At(from + uint64(i))
+					if a[i] != want || b[i] != want {
+						t.Fatalf("n = %d: image of %d is %d, by table %d, want %d", n, from+uint64(i), a[i], b[i], want)
+					}
+				}
+			}
+		}
+	}
+}
