@@ -192,8 +192,8 @@ func (p *PRP) walkTable(x []uint64) {
 	for ; len(x) >= 4; x = x[4:] {
 		l0, l1, l2, l3 := x[0]>>half, x[1]>>half, x[2]>>half, x[3]>>half
 		r0, r1, r2, r3 := x[0]&mask, x[1]&mask, x[2]&mask, x[3]&mask
-		f := first
-		for range p.rounds / 2 {
+		for i := range uintptr(p.rounds / 2) {
+			f := unsafe.Add(first, i*turn) // never past the end, which the collector would mistake
 			l0 ^= at16(f, r0)
 			l1 ^= at16(f, r1)
 			l2 ^= at16(f, r2)
@@ -203,7 +203,6 @@ func (p *PRP) walkTable(x []uint64) {
 			r1 ^= at16(g, l1)
 			r2 ^= at16(g, l2)
 			r3 ^= at16(g, l3)
-			f = unsafe.Add(f, turn)
 		}
 		x[0], x[1], x[2], x[3] = l0<<half|r0, l1<<half|r1, l2<<half|r2, l3<<half|r3
 	}
