@@ -29,6 +29,9 @@ var scrubs = []struct {
 	{regexp.MustCompile(`loss \d+\.\d+( \([+-][\d.]+\))?( \+- [\d.]+)?`), "loss N"},
 	{regexp.MustCompile(`\|g\| [\d.]+`), "|g| N"},
 	{regexp.MustCompile(`chain [0-9a-f]{16,}`), "chain HASH"},
+	{regexp.MustCompile(`run (id|has) "[0-9a-f]{16}"`), `run $1 "ID"`},
+	{regexp.MustCompile(`(check "|data hash |data.store \S+ has )[0-9a-f]{12,16}`), "${1}HASH"},
+	{regexp.MustCompile(`\d+ bytes, the manifest says \d+: the file`), "N bytes, the manifest says M: the file"},
 	{regexp.MustCompile(`(?m)^machine .*$`), "machine HERE"},
 	{regexp.MustCompile(`(?m)^(runs/.*  )[\d.]+[kM]?  +\d{4}-\d\d-\d\d \d\d:\d\d$`), "${1}SPEED  DATE"},
 	{regexp.MustCompile(`(?m)^(run +status .* tok/s) +created$`), "$1  created"},
@@ -107,7 +110,10 @@ func sortEvents(text string) string {
 //	file NAME        writes the lines below it
 //	gzip NAME        compresses a file to NAME.gz and removes it
 //	corpus DIR N     writes N small text files
-//	flip NAME OFFSET changes one bit of a file
+//	flip NAME OFFSET changes one bit of a file; an offset below 0 counts from its end
+//	cut NAME BYTES   cuts so many bytes off the end of a file
+//	copy FROM TO     copies a file or a folder
+//	remove NAME      removes a file or a folder
 //	list DIR         prints the names in a folder
 func TestScripts(t *testing.T) {
 	scripts, err := filepath.Glob("testdata/*.script")
@@ -163,8 +169,30 @@ func scriptCommand(t *testing.T, c golden.Case) string {
 		check(err)
 		b, err := os.ReadFile(args[0])
 		check(err)
+		if at < 0 {
+			at += int64(len(b))
+		}
 		b[at] ^= 1
 		check(os.WriteFile(args[0], b, 0o644))
+	case "cut":
+		var n int64
+		_, err := fmt.Sscan(args[1], &n)
+		check(err)
+		info, err := os.Stat(args[0])
+		check(err)
+		check(os.Truncate(args[0], info.Size()-n))
+	case "copy":
+		info, err := os.Stat(args[0])
+		check(err)
+		if info.IsDir() {
+			check(os.CopyFS(args[1], os.DirFS(args[0])))
+			break
+		}
+		b, err := os.ReadFile(args[0])
+		check(err)
+		check(os.WriteFile(args[1], b, 0o644))
+	case "remove":
+		check(os.RemoveAll(args[0]))
 	case "list":
 		entries, err := os.ReadDir(args[0])
 		check(err)

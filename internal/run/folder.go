@@ -12,10 +12,12 @@ import (
 	"path/filepath"
 	"runtime"
 	"runtime/debug"
+	"strings"
 	"sync"
 	"time"
 
 	"refrain/internal/fsx"
+	"refrain/internal/run/config"
 )
 
 // Names inside a run folder; docs/formats/run.md describes them.
@@ -96,7 +98,8 @@ func (f *Folder) read() error {
 			return err
 		}
 		for _, e := range entries {
-			if e.Name() != lockFile {
+			// The second is what a start leaves that was killed right here.
+			if e.Name() != lockFile && e.Name() != ".tmp-"+RunFile {
 				return usage(fmt.Errorf("%s holds %s and is not a run folder; choose another --out", f.Dir, e.Name()))
 			}
 		}
@@ -107,7 +110,7 @@ func (f *Folder) read() error {
 		return err
 	}
 	if err := json.Unmarshal(b, &f.Info); err != nil {
-		return usage(fmt.Errorf("%s: %w", f.Path(RunFile), err))
+		return usage(fmt.Errorf("%s is damaged (%w); put a copy of it back, or choose another --out", f.Path(RunFile), err))
 	}
 	return nil
 }
@@ -118,7 +121,7 @@ func (f *Folder) Path(names ...string) string {
 }
 
 // Begin writes what a new run is. It is called once, before anything else is
-// written to the folder.
+// written to the folder: run.json comes first, since it makes the folder one.
 func (f *Folder) Begin(s *Setup, args []string) error {
 	var id [8]byte
 	if _, err := rand.Read(id[:]); err != nil {
@@ -129,12 +132,54 @@ func (f *Folder) Begin(s *Setup, args []string) error {
 		ConfigHash: s.Config.Hash(), DataHash: s.DataHash, TokenizerHash: s.TokHash,
 		Code: CodeVersion(), Go: runtime.Version(), OS: runtime.GOOS, Arch: runtime.GOARCH, CPU: CPUName(), Args: args,
 	}
-	if s.Resolved != nil {
-		if err := fsx.WriteFileAtomic(f.fs, f.Path(ConfigFile), s.Resolved.YAML()); err != nil {
+	if err := f.WriteJSON(RunFile, f.Info); err != nil {
+		return err
+	}
+	return f.writeConfig(s, true)
+}
+
+// writeConfig writes the resolved configuration, always or when the start that
+// should have done so was killed before it did.
+func (f *Folder) writeConfig(s *Setup, always bool) error {
+	if s.Resolved == nil {
+		return nil
+	}
+	if !always {
+		there, err := fsx.Exists(f.fs, f.Path(ConfigFile))
+		if err != nil || there {
 			return err
 		}
 	}
-	return f.WriteJSON(RunFile, f.Info)
+	return fsx.WriteFileAtomic(f.fs, f.Path(ConfigFile), s.Resolved.YAML())
+}
+
+// fits complains when s is not what the run in the folder was begun with. The
+// checkpoints would be refused all the same, by their hashes; this says why.
+func (f *Folder) fits(s *Setup) error {
+	const advice = "put that back, or choose another --out"
+	if f.Info.ConfigHash != s.Config.Hash() {
+		var changed []string
+		if old, err := config.Load(f.Path(ConfigFile), nil); err == nil {
+			for _, c := range config.Diff(&old.Config, s.Config) {
+				if c.Weights {
+					changed = append(changed, fmt.Sprintf("%s was %s and is now %s", c.Key, c.A, c.B))
+				}
+			}
+		}
+		if len(changed) == 0 {
+			changed = []string{fmt.Sprintf("config hash %.12s, now %.12s", f.Info.ConfigHash, s.Config.Hash())}
+		}
+		return usage(fmt.Errorf("the run in %s was begun with other settings: %s; %s", f.Dir, strings.Join(changed, ", "), advice))
+	}
+	for _, h := range []struct{ what, old, now string }{
+		{"another tokenizer (hash", f.Info.TokenizerHash, s.TokHash},
+		{"other documents (data hash", f.Info.DataHash, s.DataHash},
+	} {
+		if h.old != h.now {
+			return usage(fmt.Errorf("the run in %s was begun with %s %.12s; data.store %s has %.12s): %s", f.Dir, h.what, h.old, s.Config.Data.Store, h.now, advice))
+		}
+	}
+	return nil
 }
 
 // WriteJSON writes v to a file of the folder, whole or not at all.

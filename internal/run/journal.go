@@ -115,19 +115,36 @@ func (l *ledger) wait(ctx context.Context, step int64) error {
 
 // clock measures speed between logged steps.
 type clock struct {
-	start, last         time.Time
-	startIdle, lastIdle time.Duration
-	first, lastStep     int64
+	start, last     time.Time
+	lastIdle        time.Duration
+	first, lastStep int64
+
+	// Between the first and the last finished step, which leaves out the start
+	// and what follows the end.
+	steady, steadyEnd         time.Time
+	steadyIdle, steadyIdleEnd time.Duration
 }
 
 func (c *clock) begin(t *train.Trainer, first int64) {
 	c.start = time.Now()
-	c.startIdle = t.Idle()
-	c.last, c.lastIdle, c.first, c.lastStep = c.start, c.startIdle, first, first
+	c.last, c.lastIdle, c.first, c.lastStep = c.start, t.Idle(), first, first
 }
 
-func (c *clock) total(t *train.Trainer) (wall, idle time.Duration) {
-	return time.Since(c.start), t.Idle() - c.startIdle
+// done notes that a step has finished.
+func (c *clock) done(t *train.Trainer) {
+	c.steadyEnd, c.steadyIdleEnd = time.Now(), t.Idle()
+	if c.steady.IsZero() {
+		c.steady, c.steadyIdle = c.steadyEnd, c.steadyIdleEnd
+	}
+}
+
+// wait is the share of the time between the first and the last finished step
+// in which the device had nothing to do.
+func (c *clock) wait() float64 {
+	if d := c.steadyEnd.Sub(c.steady); d > 0 {
+		return float64(c.steadyIdleEnd-c.steadyIdle) / float64(d)
+	}
+	return 0
 }
 
 func (r *runner) logSteps(ctx context.Context, in pipeline.In[step.Result], _ pipeline.Out[struct{}]) error {
@@ -148,6 +165,7 @@ func (r *runner) logStep(res *step.Result) error {
 	every := r.s.Config.Log.Every
 	info.Logged = res.Step%every == 0 || res.Step == o.Steps || res.Step == r.clock.first+1
 	c := &r.clock
+	c.done(r.trainer)
 	if info.Logged && res.Step > c.lastStep {
 		now, idle := time.Now(), r.trainer.Idle()
 		d := now.Sub(c.last)

@@ -115,7 +115,7 @@ func (l *Log) End(res *Result, err error) error {
 	var f []zap.Field
 	if res != nil {
 		f = append(f, zap.Int64("step", res.Step), zap.Float64("loss", res.Loss), zap.String("chain", res.Chain.String()),
-			zap.Duration("wall", res.Wall), zap.Duration("device_idle", res.Idle))
+			zap.Duration("wall", res.Wall), zap.Float64("device_wait", res.Wait))
 	}
 	log := zap.New(l.core) // the command prints the result itself
 	switch {

@@ -27,9 +27,9 @@ type Record struct {
 	First  StepRecord
 	Val    []EvalRecord // in the order of steps, the last one of each step
 	Saves  []SaveRecord
-	Speed  float64       // input tokens a second, median of the logged steps
-	Wrote  time.Time     // of the last line of metrics.jsonl
-	locked bool          // a process holds the folder
+	Speed  float64   // input tokens a second, median of the logged steps
+	Wrote  time.Time // of the last line of metrics.jsonl
+	locked bool      // a process holds the folder
 }
 
 // StepRecord, EvalRecord and SaveRecord are lines of metrics.jsonl.

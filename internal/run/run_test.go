@@ -226,9 +226,18 @@ func TestChangedSettingsRefuseToResume(t *testing.T) {
 	}
 	for _, o := range []string{"optim.lr=0.02", "train.epochs=4", "train.batch=4", "data.mode=fixed", "data.seed=9", "train.seed=5"} {
 		_, err := run.Train(t.Context(), run.Job{Setup: setup(t, dir, o), Out: out, Resume: run.ResumeAuto})
-		if run.ExitCode(err) != run.ExitUsage {
-			t.Errorf("%s: exit code %d (%v), want %d", o, run.ExitCode(err), err, run.ExitUsage)
+		if key, _, _ := strings.Cut(o, "="); run.ExitCode(err) != run.ExitUsage || !strings.Contains(err.Error(), key+" was ") {
+			t.Errorf("%s: exit code %d (%v), want %d and the key", o, run.ExitCode(err), err, run.ExitUsage)
 		}
+	}
+	// A refusal is no event in the life of the run.
+	var exit run.Exit
+	b, err := os.ReadFile(filepath.Join(out, run.ExitFile))
+	if err == nil {
+		err = json.Unmarshal(b, &exit)
+	}
+	if err != nil || exit.Status != "stopped" || exit.Step != 9 {
+		t.Errorf("exit.json says %s after refusals (%v)", b, err)
 	}
 	// Settings that cannot change a weight may change.
 	if _, err := run.Train(t.Context(), run.Job{Setup: setup(t, dir, "save.every=3", "log.every=1", "train.devices=2"), Out: out, Resume: run.ResumeAuto}); err != nil {

@@ -5,6 +5,7 @@ package run
 
 import (
 	"bytes"
+	"context"
 	"encoding/hex"
 	"errors"
 	"fmt"
@@ -44,6 +45,29 @@ func NewSetup(c *config.Config, r *config.Resolved) (*Setup, error) {
 		return nil, errors.Join(err, s.Close())
 	}
 	return s, nil
+}
+
+// Verify reads every byte of the stores and compares it with their manifests. The
+// order of a run says which tokens a step sees, so a changed token would train
+// another model under the same name; the error is a *store.CorruptError, wrapped,
+// that names shard, batch and bytes. It blocks for one pass over the files, which
+// the run is about to read anyway.
+func (s *Setup) Verify(ctx context.Context) error {
+	for _, st := range []struct {
+		key string
+		s   *store.Store
+	}{{"data.store", s.Train}, {"data.val", s.Val}} {
+		if st.s == nil {
+			continue
+		}
+		if err := store.Verify(ctx, st.s.Dir(), nil); err != nil {
+			if ctx.Err() != nil {
+				return err
+			}
+			return &Error{ExitData, fmt.Errorf("%s: %w", st.key, err)}
+		}
+	}
+	return nil
 }
 
 // Close unmaps the stores.

@@ -72,7 +72,7 @@ type Result struct {
 	Chain   train.Chain
 	Path    string // of the last checkpoint
 	Stats   []pipeline.StageStats
-	Idle    time.Duration // of the device, since the first step
+	Wait    float64       // share of the time from the first to the last finished step in which the device had nothing to do
 	Wall    time.Duration // since the first step
 	Skipped int64         // saves that were skipped because one was in flight
 	Failed  int64         // saves that were tried and failed
@@ -88,6 +88,9 @@ func Train(ctx context.Context, j Job) (*Result, error) {
 	}
 	if j.Watch == nil {
 		j.Watch = silent{}
+	}
+	if err := j.Setup.Verify(ctx); err != nil {
+		return nil, err
 	}
 	f, err := OpenFolder(j.Out)
 	if err != nil {
@@ -161,18 +164,20 @@ func (r *runner) begin(ctx context.Context) error {
 		if err := f.Begin(r.s, j.Args); err != nil {
 			return &Error{ExitDisk, fmt.Errorf("run folder %s: %w", j.Out, err)}
 		}
+	} else if err := f.fits(r.s); err != nil {
+		return err // and what exit.json says of the run stays
 	}
 	r.begun = true
 	r.ck = r.s.checkpoints(j.FS, f.Path(CkptDir), f.Info.ID)
 	if f.New {
 		return nil
 	}
+	if err := f.writeConfig(r.s, false); err != nil {
+		return &Error{ExitDisk, fmt.Errorf("run folder %s: %w", j.Out, err)}
+	}
 	start, err := r.ck.Latest(ctx)
 	switch {
 	case errors.Is(err, ckpt.ErrNone) && j.Resume == ResumeAuto:
-		if f.Info.ConfigHash != r.s.Config.Hash() || f.Info.DataHash != r.s.DataHash {
-			return usage(fmt.Errorf("%s was begun with another configuration or other data and has no checkpoint; choose another --out", j.Out))
-		}
 		j.Watch.Note("no checkpoint yet; starting from the beginning")
 		return nil
 	case isPathError(err):
@@ -302,7 +307,7 @@ func (r *runner) pipe(ctx context.Context) error {
 	}
 	err = p.Run(ctx)
 	r.res.Stats = p.Stats()
-	r.res.Wall, r.res.Idle = r.clock.total(r.trainer)
+	r.res.Wall, r.res.Wait = time.Since(r.clock.start), r.clock.wait()
 	if err != nil {
 		return r.classify(err)
 	}
