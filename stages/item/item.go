@@ -7,8 +7,8 @@ import "refrain/gpu"
 // Doc is one document of a source.
 type Doc struct {
 	ID     uint64 // position in the ordered input, counted from 0 before any skipping
-	Source string // file or shard it came from, as the user named it
-	Record int64  // line, row or 0 inside Source
+	Source string // file or shard it came from: its slash path below the folder that was named, or its base name
+	Record int64  // JSONL line from 1, Arrow or Parquet row from 0, 0 for a whole file
 	Text   []byte // valid UTF-8; owned by whoever holds the Doc
 }
 
@@ -50,8 +50,8 @@ type Cursor struct {
 type RowReader interface {
 	// ReadRow fills the row of global window g: T inputs, T targets (-1 where
 	// masked), and the boundary bitmap of ceil(T/8) bytes, bit t set when a
-	// document starts at input t. It returns the number of scored targets and
-	// the number of cuts.
+	// document starts at input t. It returns the number of scored
+	// targets.
 	ReadRow(g int64, tokens, targets []int32, starts []byte) (scored int, err error)
 }
 

@@ -13,8 +13,8 @@ import (
 
 // Input is one file to read, or one that was met and left out.
 type Input struct {
-	Path        string // as the user named it, for people and as Doc.Source
-	Rel         string // slash path below the folder, or the base name: machine independent
+	Path        string // as the user named it, for messages
+	Rel         string // slash path below the folder, or the base name: Doc.Source, the same on every machine
 	Kind        Kind   // empty for a pipe: decided when its bytes arrive
 	Compression string // "", "gz" or "zst"
 	Size        int64  // bytes on disk, -1 for a pipe
@@ -114,7 +114,7 @@ func discoverOne(arg string, o Options) ([]Input, error) {
 			return nil, err
 		}
 		return []Input{in}, nil
-	case errors.Is(err, fs.ErrNotExist) && hasMeta(arg):
+	case hasMeta(arg): // whatever the error: Windows calls a name with * or ? invalid, not missing
 		base, pattern := splitGlob(arg)
 		if st, err := os.Stat(base); err != nil || !st.IsDir() {
 			return nil, fmt.Errorf("shards: pattern %s: no folder %s; %s", arg, base, hint(nearPaths(base)))
@@ -163,7 +163,9 @@ func nearPaths(p string) []string {
 // splitGlob cuts an argument into the folder before its first pattern element
 // and the slash pattern below it.
 func splitGlob(arg string) (base, pattern string) {
-	parts := strings.Split(filepath.ToSlash(arg), "/")
+	volume := filepath.VolumeName(arg) // empty outside Windows
+	slash := filepath.ToSlash(arg[len(volume):])
+	parts := strings.Split(slash, "/")
 	i := 0
 	for i < len(parts) && !hasMeta(parts[i]) {
 		i++
@@ -171,11 +173,11 @@ func splitGlob(arg string) (base, pattern string) {
 	base = strings.Join(parts[:i], "/")
 	if base == "" {
 		base = "."
-		if strings.HasPrefix(arg, "/") {
+		if strings.HasPrefix(slash, "/") {
 			base = "/"
 		}
 	}
-	return filepath.FromSlash(base), strings.Join(parts[i:], "/")
+	return volume + filepath.FromSlash(base), strings.Join(parts[i:], "/")
 }
 
 // walk lists the files below folder. With a pattern, only files that match it,

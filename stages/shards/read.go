@@ -140,7 +140,7 @@ func (r *run) spooled(plain io.Reader) error {
 	n, err := io.Copy(f, io.LimitReader(plain, maxSpool+1))
 	var pe *os.PathError
 	switch {
-	case errors.As(err, &pe):
+	case errors.As(err, &pe) && pe.Path == f.Name():
 		return fmt.Errorf("shards: %s: writing a temporary copy: %w; free some space or decompress the file by hand", r.in.Path, err)
 	case err != nil:
 		return r.brokenStream(place{byte: n, hasByte: true}, err)

@@ -285,7 +285,7 @@ func (r *run) add(num int64, text []byte) error {
 	start := len(r.arena)
 	r.arena = append(r.arena, text...)
 	own := r.arena[start:len(r.arena):len(r.arena)]
-	r.block.Docs = append(r.block.Docs, item.Doc{ID: r.id, Source: r.in.Path, Record: num, Text: own})
+	r.block.Docs = append(r.block.Docs, item.Doc{ID: r.id, Source: r.in.Rel, Record: num, Text: own})
 	r.block.Bytes += int64(len(text))
 	r.id++
 	r.rep.Records++

@@ -7,7 +7,9 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"reflect"
 	"runtime"
+	"slices"
 	"strings"
 	"testing"
 
@@ -36,12 +38,50 @@ func TestFolderOrderAndKinds(t *testing.T) {
 	if got := r.rep.String(); got != want {
 		t.Errorf("report %q, want %q", got, want)
 	}
-	if r.docs[3].Record != 1 || r.docs[4].Record != 2 || r.docs[3].Source != filepath.Join(d, "b.jsonl.zst") {
+	if r.docs[3].Record != 1 || r.docs[4].Record != 2 || r.docs[3].Source != "b.jsonl.zst" {
 		t.Errorf("documents 3 and 4 come from %s record %d, %d", r.docs[3].Source, r.docs[3].Record, r.docs[4].Record)
 	}
 	// The empty file has an ID of its own, before "seven".
 	if r.docs[6].ID != 7 {
 		t.Errorf("last document has ID %d, want 7", r.docs[6].ID)
+	}
+}
+
+// TestSourceNamesNoPlace: what goes into a store is the same wherever the files
+// lie, or equal inputs would not give equal stores.
+func TestSourceNamesNoPlace(t *testing.T) {
+	var first []item.Doc
+	for _, d := range []string{t.TempDir(), t.TempDir()} {
+		put(t, d, "in/a.txt", []byte("one"))
+		put(t, d, "in/deep/b.jsonl", []byte("{\"text\":\"two\"}\n"))
+		put(t, d, "c.txt", []byte("three"))
+		put(t, d, "glob/x/d.txt", []byte("four"))
+		r := read(t, Options{}, filepath.Join(d, "in"), filepath.Join(d, "c.txt"), filepath.Join(d, "gl*", "x", "*.txt"))
+		wantTexts(t, r, "one", "two", "three", "four")
+		var sources []string
+		for _, doc := range r.docs {
+			sources = append(sources, doc.Source)
+		}
+		if want := []string{"a.txt", "deep/b.jsonl", "c.txt", "glob/x/d.txt"}; !slices.Equal(sources, want) {
+			t.Errorf("sources %q, want %q", sources, want)
+		}
+		if first == nil {
+			first = r.docs
+		} else if !reflect.DeepEqual(first, r.docs) {
+			t.Errorf("the same files elsewhere give other documents:\n%v\n%v", first, r.docs)
+		}
+	}
+}
+
+func TestSplitGlob(t *testing.T) {
+	for _, c := range [][3]string{
+		{"*.txt", ".", "*.txt"}, {"a/b/*.txt", "a/b", "*.txt"}, {"a*/b", ".", "a*/b"},
+		{"/*.txt", "/", "*.txt"}, {"/a/**/b", "/a", "**/b"}, {"../x?", "..", "x?"},
+	} {
+		base, pattern := splitGlob(filepath.FromSlash(c[0]))
+		if base != filepath.FromSlash(c[1]) || pattern != c[2] {
+			t.Errorf("splitGlob(%q) = %q, %q, want %q, %q", c[0], base, pattern, c[1], c[2])
+		}
 	}
 }
 
