@@ -48,6 +48,7 @@ func (r *readFlags) add(f *pflag.FlagSet) {
 	f.Float64Var(&r.o.SkipBudget, "skip-budget", 0.01, "largest share of documents that may be skipped for being bad; 0 = no limit")
 	f.Int64Var(&r.o.MaxLine, "max-line", shards.DefaultMaxLine, "bytes of a JSONL line")
 	f.Int64Var(&r.o.MaxDoc, "max-doc", shards.DefaultMaxDoc, "bytes of a document")
+	f.Int64Var(&r.o.MaxBatch, "max-batch", shards.DefaultMaxBatch, "bytes of the text column in one Arrow record batch")
 	f.StringArrayVar(&r.o.Include, "include", nil, "pattern of files to read in folders, such as '*.go' or 'docs/**/*.md'; may be repeated")
 	f.StringArrayVar(&r.o.Exclude, "exclude", nil, "pattern of files to leave out; may be repeated")
 	f.IntVar(&r.workers, "workers", 0, "encoding goroutines; 0 = all cores. The result does not depend on it")
@@ -75,7 +76,7 @@ func asFlags(err error) error {
 }
 
 func dataKeys() *regexp.Regexp {
-	return regexp.MustCompile(`data\.(inputs|field|kind|invalid_utf8|bad_line|truncated|too_long|empty|duplicate|skip_budget|max_line|max_doc|include|exclude)(: (skip|fail|replace|keep)\b)?`)
+	return regexp.MustCompile(`data\.(inputs|field|kind|invalid_utf8|bad_line|truncated|too_long|empty|duplicate|skip_budget|max_line|max_doc|max_batch|include|exclude)(: (skip|fail|replace|keep)\b)?`)
 }
 
 // worded is an error with another text.

@@ -95,9 +95,9 @@ func IngestOf(c *config.Config) (IngestConfig, error) {
 	return IngestConfig{
 		Inputs: d.Inputs, Out: d.Store, Tokenizer: d.Tokenizer, Val: tokens.Val{Share: share, Docs: docs},
 		Options: shards.Options{
-			Field: d.Field, InvalidUTF8: shards.Policy(d.InvalidUTF8), BadLine: shards.Policy(d.BadLine),
+			Field: d.Field, Kind: shards.Kind(d.Kind), InvalidUTF8: shards.Policy(d.InvalidUTF8), BadLine: shards.Policy(d.BadLine),
 			Truncated: shards.Policy(d.Truncated), TooLong: shards.Policy(d.TooLong), Empty: shards.Policy(d.Empty),
-			Duplicate: shards.Policy(d.Duplicate), SkipBudget: d.SkipBudget, MaxLine: d.MaxLine, MaxDoc: d.MaxDoc,
+			Duplicate: shards.Policy(d.Duplicate), SkipBudget: d.SkipBudget, MaxLine: d.MaxLine, MaxDoc: d.MaxDoc, MaxBatch: d.MaxBatch,
 			Include: d.Include, Exclude: d.Exclude,
 		},
 	}, nil

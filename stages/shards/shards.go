@@ -167,7 +167,7 @@ func (o Options) Validate() error {
 		bad = append(bad, fmt.Sprintf("data.kind: %q is not one of text, jsonl, parquet, arrow-file, arrow-stream", o.Kind))
 	}
 	if o.Child.Memory < 0 || o.Child.CPU < 0 || o.Child.Stall < 0 {
-		bad = append(bad, "data.child: a limit is negative")
+		bad = append(bad, "the limits of the Parquet process must not be negative")
 	}
 	for _, p := range append(append([]string(nil), o.Include...), o.Exclude...) {
 		if err := checkPattern(p); err != nil {

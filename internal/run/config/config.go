@@ -56,6 +56,7 @@ type Data struct {
 	Val            string   `yaml:"val" weights:"no" doc:"validation store; empty = the folder val inside data.store"`
 	Inputs         []string `yaml:"inputs" weights:"no" doc:"text, JSONL, Parquet or Arrow files and folders to ingest first"`
 	Field          string   `yaml:"field" default:"text" weights:"no" doc:"text column of JSONL, Parquet and Arrow inputs"`
+	Kind           string   `yaml:"kind" enum:"|text|jsonl|parquet|arrow-file|arrow-stream" weights:"no" doc:"read every input as this; empty = by content and name"`
 	Tokenizer      string   `yaml:"tokenizer" weights:"no" doc:"with data.inputs: a tokenizer file, or train:V for a new one of V entries"`
 	ValDocs        string   `yaml:"val_docs" default:"1%" weights:"no" doc:"with data.inputs: documents kept for validation, as a share (1%) or a count"`
 	InvalidUTF8    string   `yaml:"invalid_utf8" enum:"|fail|skip|replace" weights:"no" doc:"text that is not UTF-8; empty = fail, but leave binary files of a folder out"`
@@ -67,6 +68,7 @@ type Data struct {
 	SkipBudget     float64  `yaml:"skip_budget" default:"0.01" min:"0" max:"1" weights:"no" doc:"largest share of documents that may be skipped for being bad; 0 = no limit"`
 	MaxLine        int64    `yaml:"max_line" default:"16777216" min:"1" max:"1073741824" weights:"no" doc:"bytes of a JSONL line"`
 	MaxDoc         int64    `yaml:"max_doc" default:"16777216" min:"1" max:"1073741824" weights:"no" doc:"bytes of a document"`
+	MaxBatch       int64    `yaml:"max_batch" default:"268435456" min:"1" max:"1099511627776" weights:"no" doc:"bytes of the text column in one Arrow record batch"`
 	Include        []string `yaml:"include" weights:"no" doc:"patterns of files to read in folders; empty = all"`
 	Exclude        []string `yaml:"exclude" weights:"no" doc:"patterns of files to leave out"`
 	Subset         Subset   `yaml:"subset" doc:"train on a part of the documents, chosen by its own seed"`
@@ -76,7 +78,7 @@ type Data struct {
 	Seq            int      `yaml:"seq" default:"512" min:"1" max:"1048576" doc:"tokens in a row (T)"`
 	Seed           *uint64  `yaml:"seed" doc:"seed of the order; null = train.seed"`
 	Tail           string   `yaml:"tail" default:"drop" enum:"drop|carry|pad" doc:"tokens of an epoch that do not fill a row"`
-	Targets        string   `yaml:"targets" default:"all" enum:"all|inside" doc:"all: predict across documents too; inside: not the first token of a document"`
+	Targets        string   `yaml:"targets" default:"all" enum:"all|inside" doc:"all: every input's next token; inside: not the token after a row's last"`
 	DocMask        bool     `yaml:"doc_mask" default:"true" doc:"attention stays inside a document"`
 	ResetPositions bool     `yaml:"reset_positions" default:"false" doc:"positions start again at each document"`
 }
