@@ -2,6 +2,7 @@ package gpu
 
 import (
 	"context"
+	"errors"
 	"fmt"
 )
 
@@ -59,9 +60,9 @@ type Exec struct {
 	bound  []Bound
 	inner  [][]Bound
 	events []Event
-	end    Event
+	fork   Event // where the other lanes start
+	end    Event // where they end
 	peers  Peers
-	ran    bool
 	res    func(Span) Span // resolve, built once so that replay allocates nothing
 }
 
@@ -106,11 +107,12 @@ func (p *Program) Bind(d Device, b Binding) (*Exec, error) {
 		}
 		x.events = append(x.events, e)
 	}
-	end, err := d.NewEvent()
-	if err != nil {
-		return nil, err
+	for _, e := range []*Event{&x.fork, &x.end} {
+		var err error
+		if *e, err = d.NewEvent(); err != nil {
+			return nil, err
+		}
 	}
-	x.end = end
 	return x, nil
 }
 
@@ -148,13 +150,14 @@ func (x *Exec) At(t Tensor) Tensor {
 	return t
 }
 
-// Enqueue replays the Program on q: it enqueues everything and returns. When
-// it returns, q[Math] is ordered after all lanes, so an event recorded there
-// marks the end of the replay. It allocates nothing.
+// Enqueue replays the Program on q: it enqueues everything and returns. All
+// lanes start after what was enqueued on q[Math] before, be it a wait for a
+// batch or the replay of another Exec, and when Enqueue returns q[Math] is
+// ordered after all lanes, so an event recorded there marks the end of the
+// replay. It allocates nothing.
 func (x *Exec) Enqueue(ctx context.Context, q *Lanes) error {
-	comm := x.p.events > 0
-	if comm && x.ran { // other lanes may not start before the previous replay ended
-		if err := q[Comm].Wait(x.end); err != nil {
+	if x.p.multi {
+		if err := errors.Join(q[Math].Record(x.fork), q[Comm].Wait(x.fork)); err != nil {
 			return err
 		}
 	}
@@ -175,8 +178,8 @@ func (x *Exec) Enqueue(ctx context.Context, q *Lanes) error {
 			}
 		}
 	}
-	if comm {
-		return x.join(q)
+	if x.p.multi {
+		return errors.Join(q[Comm].Record(x.end), q[Math].Wait(x.end))
 	}
 	return nil
 }
@@ -186,18 +189,6 @@ func (x *Exec) enqueueOp(ctx context.Context, lane Queue, i int, s *step) error 
 		return c.Exchange(ctx, lane, x.res, x.inner[i], x.peers)
 	}
 	return lane.Do(x.bound[i])
-}
-
-// join orders Math after Comm, and leaves end recorded for the next replay.
-func (x *Exec) join(q *Lanes) error {
-	if err := q[Comm].Record(x.end); err != nil {
-		return err
-	}
-	if err := q[Math].Wait(x.end); err != nil {
-		return err
-	}
-	x.ran = true
-	return q[Math].Record(x.end)
 }
 
 func (x *Exec) fail(i int, err error) error {

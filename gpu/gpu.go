@@ -235,7 +235,8 @@ type Bound any
 // Wait refers to the mark that stands when Wait is called.
 type Event interface {
 	// Sync blocks the caller until the mark is passed or ctx is done. An event
-	// that was never recorded counts as passed.
+	// that was never recorded counts as passed. It returns the failure of the
+	// device that made the event: a mark on a dead device passes all the same.
 	Sync(ctx context.Context) error
 	// Done reports without waiting whether the mark is passed.
 	Done() bool
@@ -248,8 +249,13 @@ type Pinned interface {
 }
 
 // Queue is an in-order stream of work on one device. Its methods enqueue and
-// return; only Sync waits. One goroutine uses a queue at a time. After an
-// error the device is dead and every later call returns that error.
+// return; only Sync waits. One goroutine uses a queue at a time.
+//
+// Work that fails while it runs kills the device: nothing behind it runs, and
+// every later call returns the failure. Marks still pass, and Record still moves
+// them, so that nobody waits for ever; whoever combines devices must ask all of
+// them before trusting a result. A call that is refused for its arguments
+// enqueues nothing and harms nothing.
 type Queue interface {
 	Do(b Bound) error
 	Upload(dst Span, src Pinned, srcOff int64) error   // dst.Len bytes
@@ -281,7 +287,10 @@ type Device interface {
 	Run(ctx context.Context, f func() error) error
 	// Alloc returns zeroed memory, 64-byte aligned; label is for the memory table.
 	Alloc(bytes int64, label string) (Span, error)
+	// Free returns an allocation. Work that uses it has ended, on this device
+	// and on its peers; bound ops that use it are not enqueued again.
 	Free(s Span) error
+	// AllocPinned returns zeroed pinned memory, which the caller frees.
 	AllocPinned(bytes int64) (Pinned, error)
 	NewQueue(label string) (Queue, error)
 	NewEvent() (Event, error)
@@ -289,7 +298,8 @@ type Device interface {
 	Bind(op Op, at func(Span) Span) (Bound, error)
 	// Memory lists bytes allocated by label, largest first.
 	Memory() []MemoryUse
-	// Close stops the queues, after the work already enqueued, and frees everything.
+	// Close stops the queues, after the work already enqueued, and frees
+	// everything but pinned memory. Calls after it return an error.
 	Close() error
 }
 

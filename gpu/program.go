@@ -59,6 +59,7 @@ type Program struct {
 	err    error
 	sealed bool
 	plain  bool
+	multi  bool // ops stand on more lanes than Math
 	arena  int64
 	events int
 }
@@ -257,7 +258,8 @@ func (p *Program) deriveWaits() {
 	for _, s := range p.steps {
 		seen[s.lane] = true
 	}
-	if !seen[Comm] {
+	p.multi = seen[Comm]
+	if !p.multi {
 		return
 	}
 	// waited[a][b] is the newest step of lane b that lane a already waits for.

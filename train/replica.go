@@ -29,6 +29,7 @@ type replica struct {
 
 	jobs    chan job // nil with one device
 	answers chan error
+	served  chan struct{} // closed when the goroutine of jobs has ended
 }
 
 type job struct {
@@ -50,18 +51,26 @@ func newReplica(ctx context.Context, t *Trainer, p *gpu.Program, d gpu.Device, g
 		return nil, errors.Join(fmt.Errorf("train: device %d: %w", d.Ordinal(), err), r.close())
 	}
 	if t.o.Devices > 1 {
-		r.jobs, r.answers = make(chan job), make(chan error, 1)
-		go r.serve(r.jobs)
+		r.jobs, r.answers, r.served = make(chan job), make(chan error, 1), make(chan struct{})
+		go r.serve(r.jobs, g)
 	}
 	return r, nil
 }
 
 // serve enqueues steps until jobs is closed. The goroutine belongs to the
-// replica and ends in close. It is given the channel because close clears the
-// field, which may happen before this goroutine has run for the first time.
-func (r *replica) serve(jobs <-chan job) {
+// replica and ends in drain. It is given the channel because drain clears the
+// field, which may happen before this goroutine has run for the first time. A
+// replica that fails tells the group, since its peers wait for it inside their
+// collectives.
+func (r *replica) serve(jobs <-chan job, g *collective.Group) {
+	defer close(r.served)
 	for j := range jobs {
-		r.answers <- r.d.Run(j.ctx, func() error { return r.enqueue(j.ctx, j.step, j.b) })
+		err := r.d.Run(j.ctx, func() error { return r.enqueue(j.ctx, j.step, j.b) })
+		if err != nil {
+			err = fmt.Errorf("train: step %d on device %d: %w", j.step, r.d.Ordinal(), err)
+			g.Abort(err)
+		}
+		r.answers <- err
 	}
 }
 
@@ -235,17 +244,24 @@ func (r *replica) result(ctx context.Context, k int64) (loss, sumsq float32, hal
 	return f[resLoss/4], f[resultSumSq], gpu.BytesToInt32s(b)[resHalt/4] != 0, nil
 }
 
-func (r *replica) close() error {
+// drain ends the replica's goroutine and waits for everything it has enqueued.
+func (r *replica) drain() {
 	if r.jobs != nil {
 		close(r.jobs)
+		<-r.served
 		r.jobs = nil
 	}
-	var errs []error
 	for _, q := range r.lanes {
 		if q != nil {
 			_ = q.Sync(context.Background()) // a dead device has reported its error already
 		}
 	}
+}
+
+// free gives the memory back. Every replica must be drained: the copies of a
+// peer read the gradients of this one.
+func (r *replica) free() error {
+	var errs []error
 	for _, s := range r.spans {
 		errs = append(errs, r.d.Free(s))
 	}
@@ -253,4 +269,9 @@ func (r *replica) close() error {
 		errs = append(errs, p.Free())
 	}
 	return errors.Join(errs...)
+}
+
+func (r *replica) close() error {
+	r.drain()
+	return r.free()
 }

@@ -212,18 +212,25 @@ func (t *Trainer) onAll(ctx context.Context, b *item.DeviceBatch) error {
 	}
 	var first error
 	for _, r := range t.reps {
-		if err := <-r.answers; err != nil && first == nil {
+		// The replica that failed says more than those that waited for it.
+		if err := <-r.answers; err != nil && (first == nil || errors.Is(first, collective.ErrAborted)) {
 			first = err
 		}
 	}
 	return first
 }
 
-// result waits until step k is done on the first device and reads it there;
-// all devices hold the same sums.
+// result waits until step k is done on every device and reads it on the first;
+// all devices hold the same sums. A device that died in it has sent its peers
+// undefined gradients, so a step counts only when none has.
 func (t *Trainer) result(ctx context.Context, k int64) (StepResult, error) {
 	p := &t.ring[k%2]
 	t.pending--
+	for _, r := range t.reps[1:] {
+		if err := r.done[k%2].Sync(ctx); err != nil {
+			return StepResult{}, err
+		}
+	}
 	loss, sumsq, halt, err := t.reps[0].result(ctx, k)
 	if err != nil {
 		return StepResult{}, err
@@ -248,9 +255,12 @@ func (t *Trainer) Idle() time.Duration { return t.reps[0].lanes[gpu.Math].Idle()
 
 // Close frees what the trainer allocated on its devices.
 func (t *Trainer) Close() error {
+	for _, r := range t.reps {
+		r.drain()
+	}
 	var errs []error
 	for _, r := range t.reps {
-		errs = append(errs, r.close())
+		errs = append(errs, r.free())
 	}
 	t.reps = nil
 	return errors.Join(errs...)

@@ -2,22 +2,37 @@
 // through queues, events and peer copies only, so that it runs the same on
 // every driver. Sums follow a fixed binary tree over ranks: the bits of a
 // result do not depend on timing.
+//
+// What is here is the all-reduce of the training step; a Program records it on
+// its Comm lane like any other op.
 package collective
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"math/bits"
+	"sync"
 
 	"refrain/gpu"
 )
 
 // Group connects the devices that take part in an exchange. Member(rank) is
-// handed to Program.Bind on that device.
+// handed to Program.Bind on that device. Members enqueue on goroutines of their
+// own, because each waits inside Exchange until its partners have come as far.
+// One that cannot come any more must call Abort.
 type Group struct {
 	size  int
 	links [][]chan token // links[from][to]
+
+	once  sync.Once
+	dead  chan struct{} // closed by Abort
+	cause error         // written before dead is closed
 }
+
+// ErrAborted is wrapped by the error of an exchange that a partner called off,
+// beside the partner's reason.
+var ErrAborted = errors.New("collective: a partner gave up")
 
 type token struct {
 	tag int
@@ -30,7 +45,7 @@ func NewGroup(size int) (*Group, error) {
 	if size < 1 || size&(size-1) != 0 {
 		return nil, fmt.Errorf("collective: %d devices; the sum tree needs a power of two", size)
 	}
-	g := &Group{size: size, links: make([][]chan token, size)}
+	g := &Group{size: size, links: make([][]chan token, size), dead: make(chan struct{})}
 	for i := range g.links {
 		g.links[i] = make([]chan token, size)
 		for j := range g.links[i] {
@@ -40,8 +55,23 @@ func NewGroup(size int) (*Group, error) {
 	return g, nil
 }
 
+// Abort ends all exchanges, now and later, for the reason given: members that
+// wait for each other return it, with ErrAborted. The first reason stays. It
+// does not block and may be called from any goroutine.
+func (g *Group) Abort(cause error) {
+	g.once.Do(func() {
+		g.cause = cause
+		close(g.dead)
+	})
+}
+
+func (g *Group) aborted() error { return fmt.Errorf("%w: %w", ErrAborted, g.cause) }
+
 // Member returns rank's side of the group, with events of device d.
 func (g *Group) Member(rank int, d gpu.Device) (gpu.Peers, error) {
+	if rank < 0 || rank >= g.size {
+		return nil, fmt.Errorf("collective: rank %d in a group of %d", rank, g.size)
+	}
 	m := &member{g: g, rank: rank}
 	for range 2 * (bits.Len(uint(g.size)) + 1) {
 		e, err := d.NewEvent()
@@ -64,8 +94,13 @@ func (m *member) Size() int             { return m.g.size }
 func (m *member) Event(i int) gpu.Event { return m.events[i] }
 
 func (m *member) Swap(ctx context.Context, peer, tag int, e gpu.Event, s gpu.Span) (gpu.Event, gpu.Span, error) {
+	if peer < 0 || peer >= m.g.size || peer == m.rank {
+		return nil, gpu.Span{}, fmt.Errorf("collective: rank %d swaps with rank %d in a group of %d", m.rank, peer, m.g.size)
+	}
 	select {
 	case m.g.links[m.rank][peer] <- token{tag, e, s}:
+	case <-m.g.dead:
+		return nil, gpu.Span{}, m.g.aborted()
 	case <-ctx.Done():
 		return nil, gpu.Span{}, context.Cause(ctx)
 	}
@@ -75,6 +110,8 @@ func (m *member) Swap(ctx context.Context, peer, tag int, e gpu.Event, s gpu.Spa
 			return nil, gpu.Span{}, fmt.Errorf("collective: rank %d is at exchange %d, rank %d at %d", m.rank, tag, peer, t.tag)
 		}
 		return t.e, t.s, nil
+	case <-m.g.dead:
+		return nil, gpu.Span{}, m.g.aborted()
 	case <-ctx.Done():
 		return nil, gpu.Span{}, context.Cause(ctx)
 	}
@@ -90,11 +127,19 @@ type allReduce struct {
 	size         int
 }
 
-// AllReduce records the sum of buf over size devices, in place. scratch has
-// the same shape; add is an op computing buf += scratch. With one device it
-// records nothing.
+// AllReduce records the sum of buf over size devices, a power of two, in place.
+// scratch has the same shape and lies elsewhere; add is an op computing
+// buf += scratch. With one device it records nothing.
 func AllReduce(r *gpu.Recorder, size int, buf, scratch gpu.Tensor, add gpu.Op) {
-	if size > 1 {
+	switch {
+	case size < 1 || size&(size-1) != 0:
+		r.Fail(fmt.Errorf("all_reduce over %d devices; the sum tree needs a power of two", size))
+	case size == 1:
+	case buf.DType != scratch.DType || buf.Len != scratch.Len:
+		r.Fail(fmt.Errorf("all_reduce of %v with scratch of %v; they must be alike", buf, scratch))
+	case buf.Mem == scratch.Mem && buf.Off < scratch.Off+scratch.Len && scratch.Off < buf.Off+buf.Len:
+		r.Fail(errors.New("all_reduce: the scratch lies inside the buffer"))
+	default:
 		r.Add(&allReduce{buf, scratch, add, size})
 	}
 }
@@ -112,6 +157,7 @@ func (a *allReduce) Cost() gpu.Cost {
 	return gpu.Cost{FLOPs: n, Bytes: 20 * n} // copy 8, add 12
 }
 
+// BindHost is never called: drivers bind the inner ops of a collective only.
 func (a *allReduce) BindHost(gpu.Host) func() {
 	panic("collective: all_reduce is enqueued by Exchange, not bound")
 }
@@ -124,7 +170,7 @@ func (a *allReduce) Inner() []gpu.Op { return []gpu.Op{a.add} }
 
 func (a *allReduce) Exchange(ctx context.Context, q gpu.Queue, at func(gpu.Span) gpu.Span, inner []gpu.Bound, c gpu.Peers) error {
 	if c.Size() != a.size {
-		return fmt.Errorf("recorded for %d devices, bound to %d", a.size, c.Size())
+		return fmt.Errorf("all_reduce was recorded for %d devices and is bound to a group of %d", a.size, c.Size())
 	}
 	buf, scratch := at(a.buf.Span), at(a.scratch.Span)
 	for r := range a.rounds() {
