@@ -2,6 +2,7 @@ package store
 
 import (
 	"context"
+	"encoding/binary"
 	"errors"
 	"fmt"
 	"io"
@@ -29,10 +30,11 @@ func (e *CorruptError) Error() string {
 		e.Shard, part, e.Offset, e.Offset+e.Bytes, e.Got, e.Want)
 }
 
-// Verify reads every byte of the store in dir and compares it with the manifest;
-// then it checks every id against the vocabulary. A part that differs is read
-// once more before it is reported as a *CorruptError. progress, when not nil, is
-// told the bytes done and in all after each batch.
+// Verify reads every byte of the store in dir, compares it with the manifest, and
+// checks every id against the vocabulary. A part that differs is read once more
+// before it is reported as a *CorruptError. progress, when not nil, is told the
+// bytes done and in all after each batch. A done ctx ends it before the next batch
+// with the cause.
 func Verify(ctx context.Context, dir string, progress func(done, total int64)) error {
 	s, err := Open(dir, OpenOptions{})
 	if err != nil {
@@ -43,36 +45,39 @@ func Verify(ctx context.Context, dir string, progress func(done, total int64)) e
 	for _, sh := range s.m.Shards {
 		total += sh.Bytes
 	}
+	firstDoc := 0
 	for i := range s.m.Shards {
 		report := func(n int64) {
 			if done += n; progress != nil {
 				progress(done, total)
 			}
 		}
-		if err := s.verifyFile(ctx, i, report); err != nil {
+		if err := s.verifyFile(ctx, i, firstDoc, report); err != nil {
 			return fmt.Errorf("store %s: %w", dir, err)
 		}
-	}
-	for doc := range s.lengths {
-		if at, id, ok := s.idOutside(doc); ok {
-			return fmt.Errorf("store %s: document %d: id %d at token %d is outside the vocabulary of %d", dir, doc, id, at, s.m.Vocab)
-		}
+		firstDoc += int(s.m.Shards[i].Documents)
 	}
 	return nil
 }
 
-func (s *Store) idOutside(doc int) (at int, id uint32, found bool) {
-	for i, id := range s.Tokens16(doc) {
-		if int(id) >= s.m.Vocab {
-			return i, uint32(id), true
+// checkIDs compares the ids of the documents from doc on with the vocabulary. b is
+// the batch that they make up, which begins at offset in its file.
+func (s *Store) checkIDs(b []byte, offset int64, doc, docs int) error {
+	ids := b[int64(s.entries[doc].loc&locMask)-offset:]
+	for end := doc + docs; doc < end; doc++ {
+		for at := range int(s.lengths[doc]) {
+			var id uint32
+			if s.dtype == U16 {
+				id, ids = uint32(binary.LittleEndian.Uint16(ids)), ids[2:]
+			} else {
+				id, ids = binary.LittleEndian.Uint32(ids), ids[4:]
+			}
+			if int64(id) >= int64(s.m.Vocab) {
+				return fmt.Errorf("document %d: id %d at token %d is outside the vocabulary of %d", doc, id, at, s.m.Vocab)
+			}
 		}
 	}
-	for i, id := range s.Tokens32(doc) {
-		if int64(id) >= int64(s.m.Vocab) {
-			return i, id, true
-		}
-	}
-	return 0, 0, false
+	return nil
 }
 
 // part is one checked range of a shard.
@@ -93,9 +98,9 @@ func parts(sh *Shard) []part {
 	return append(out, part{-1, end, sh.Bytes - end, sh.Tail})
 }
 
-// verifyFile reads shard i through the file, not the mapping, so that an error of
-// the disk is an error here and not a signal.
-func (s *Store) verifyFile(ctx context.Context, i int, report func(n int64)) error {
+// verifyFile reads shard i, whose documents begin with number doc, through the file
+// and not the mapping, so that an error of the disk is an error here and not a signal.
+func (s *Store) verifyFile(ctx context.Context, i, doc int, report func(n int64)) error {
 	sh := &s.m.Shards[i]
 	f, err := os.Open(filepath.Join(s.dir, sh.File))
 	if err != nil {
@@ -122,6 +127,13 @@ func (s *Store) verifyFile(ctx context.Context, i int, report func(n int64)) err
 		}
 		if got != p.want {
 			return &CorruptError{sh.File, p.batch, p.offset, p.bytes, got, p.want}
+		}
+		if p.batch >= 0 {
+			docs := int(sh.Batches[p.batch].Documents)
+			if err := s.checkIDs(buf, p.offset, doc, docs); err != nil {
+				return fmt.Errorf("%s: %w", sh.File, err)
+			}
+			doc += docs
 		}
 		report(p.bytes)
 	}
