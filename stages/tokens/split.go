@@ -19,7 +19,7 @@ import (
 // are never on both.
 type Val struct {
 	Share float64 // 0 < Share < 1
-	Docs  int64   // exactly this many, those with the smallest hashes
+	Docs  int64   // this many, those with the smallest hashes; fewer if the last of them has copies that do not fit
 	Seed  uint64
 }
 
@@ -81,6 +81,8 @@ type splitter struct {
 	trainTo   *store.Writer
 	valTo     *store.Writer // nil without validation
 	held      draws         // with Docs: the smallest so far
+	full      bool          // some have been given up for training,
+	limit     uint64        // of which this is the smallest draw; all below it are held
 	countText func(ids []uint32) int64
 	valBytes  int64
 }
@@ -92,16 +94,32 @@ func (s *splitter) add(d document) error {
 			return s.toVal(d)
 		}
 	case s.val.Docs > 0:
-		// Keep a copy; whatever is no longer among the smallest goes to training,
-		// at the place where that became known.
+		draw := s.val.draw(d.hash)
+		if s.full && draw >= s.limit {
+			break
+		}
 		d.ids = slices.Clone(d.ids)
-		heap.Push(&s.held, drawn{s.val.draw(d.hash), d})
+		heap.Push(&s.held, drawn{draw, d})
 		if int64(len(s.held)) <= s.val.Docs {
 			return nil
 		}
-		d = heap.Pop(&s.held).(drawn).document
+		return s.giveUp()
 	}
 	return s.trainTo.Append(d.id, d.source, d.ids)
+}
+
+// giveUp sends the held document with the largest draw to training, where it stands
+// at the place at which that became known, and its copies with it: equal texts are
+// never on both sides.
+func (s *splitter) giveUp() error {
+	s.full, s.limit = true, s.held[0].draw
+	for len(s.held) > 0 && s.held[0].draw == s.limit {
+		d := heap.Pop(&s.held).(drawn).document
+		if err := s.trainTo.Append(d.id, d.source, d.ids); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 func (s *splitter) toVal(d document) error {

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"maps"
 	"math/rand/v2"
 	"os"
 	"path/filepath"
@@ -289,6 +290,42 @@ func TestSplitLooksAtTheTextOnly(t *testing.T) {
 	}
 	if n := len(side(texts, Val{Share: 0.3})); n < 12 || n > 36 {
 		t.Errorf("a share of 0.3 of 79 is %d", n)
+	}
+}
+
+// TestCopiesStayTogether: where copies of a text are kept, all of them are on one
+// side, in any order of the input, and validation is never larger than asked for.
+func TestCopiesStayTogether(t *testing.T) {
+	tok, base := trained(t), makeTexts(12)
+	texts := slices.Concat(base, base[3:9], base[5:7], base[6:7])
+	backwards := slices.Clone(texts)
+	slices.Reverse(backwards)
+	for n := int64(1); n < 12; n++ {
+		var want []string
+		for _, in := range [][]string{texts, backwards} {
+			dir := filepath.Join(t.TempDir(), "s")
+			c := config(t, tok, dir, in)
+			c.Val = Val{Docs: n}
+			if _, err := Prepare(t.Context(), c); err != nil {
+				if n < 4 && strings.Contains(err.Error(), "none went to validation") {
+					continue // the smallest draw has four copies
+				}
+				t.Fatal(err)
+			}
+			val := slices.Collect(maps.Values(decoded(t, open(t, filepath.Join(dir, ValDir)), tok)))
+			for _, s := range decoded(t, open(t, dir), tok) {
+				if slices.Contains(val, s) {
+					t.Errorf("%d documents: %.20q is on both sides", n, s)
+				}
+			}
+			slices.Sort(val)
+			if want == nil {
+				want = val
+			}
+			if int64(len(val)) > n || !slices.Equal(val, want) {
+				t.Errorf("%d documents: %d are kept, in another order %d", n, len(val), len(want))
+			}
+		}
 	}
 }
 
