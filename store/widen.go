@@ -1,6 +1,9 @@
 package store
 
-import "unsafe"
+import (
+	"encoding/binary"
+	"unsafe"
+)
 
 // widenPlain sets dst[i] to src[i]. It moves four ids with one load and two stores of
 // 64 bits: about twice as fast as one id at a time, which the compiler does not
@@ -32,4 +35,15 @@ func widenPairPlain(tokens, targets []int32, src []uint16) {
 	if n == len(targets) {
 		targets[n-1] = int32(src[n])
 	}
+}
+
+// narrowPlain writes ids to dst as little-endian 16-bit words and returns the largest.
+// When that is 2^16 or more, what it wrote is worthless.
+func narrowPlain(dst []byte, ids []uint32) (top uint32) {
+	dst = dst[:2*len(ids)]
+	for i, id := range ids {
+		binary.LittleEndian.PutUint16(dst[2*i:], uint16(id))
+		top = max(top, id)
+	}
+	return top
 }

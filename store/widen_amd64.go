@@ -8,7 +8,7 @@ import (
 	"golang.org/x/sys/cpu"
 )
 
-// vectors says whether this machine has the instructions of widen8 and pair8.
+// vectors says whether this machine has the instructions of widen8, pair8 and narrow16.
 var vectors = cpu.X86.HasAVX2
 
 // widen8 sets dst[i] to src[i] for i below n, which is at least 8.
@@ -21,6 +21,11 @@ func widen8(dst *int32, src *uint16, n int)
 //
 //go:noescape
 func pair8(tokens, targets *int32, src *uint16, n int, ahead unsafe.Pointer, lines int)
+
+// narrow16 writes n ids, a multiple of 16 and not zero, and returns the largest.
+//
+//go:noescape
+func narrow16(dst *byte, ids *uint32, n int) uint32
 
 // widen sets dst[i] to src[i].
 func widen(dst []int32, src []uint16) {
@@ -48,4 +53,13 @@ func widenPair(tokens, targets []int32, src []uint16, next Hint) Hint {
 		tokens[n] = int32(src[n])
 	}
 	return next.after(n / 32)
+}
+
+// narrow is narrowPlain.
+func narrow(dst []byte, ids []uint32) (top uint32) {
+	if n := len(ids) &^ 15; n > 0 && vectors {
+		top = narrow16(unsafe.SliceData(dst[:2*n]), unsafe.SliceData(ids), n)
+		dst, ids = dst[2*n:], ids[n:]
+	}
+	return max(top, narrowPlain(dst, ids))
 }

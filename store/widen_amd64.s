@@ -2,7 +2,7 @@
 
 #include "textflag.h"
 
-// Both functions write eight ids at a time; what is left over at the end is written
+// The first two functions write eight ids at a time; what is left over is written
 // by one more step that ends with the last id and overlaps the one before.
 
 // func widen8(dst *int32, src *uint16, n int)
@@ -111,4 +111,35 @@ rest:
 	VMOVDQU   Y4, (DX)(CX*4)
 done:
 	VZEROUPPER
+	RET
+
+// func narrow16(dst *byte, ids *uint32, n int) uint32
+TEXT ·narrow16(SB), NOSPLIT, $0-28
+	MOVQ  dst+0(FP), DI
+	MOVQ  ids+8(FP), SI
+	MOVQ  n+16(FP), CX
+	VPXOR Y4, Y4, Y4
+	VPXOR Y5, Y5, Y5
+loop:
+	VMOVDQU   (SI), Y0
+	VMOVDQU   32(SI), Y1
+	VPMAXUD   Y0, Y4, Y4
+	VPMAXUD   Y1, Y5, Y5
+	VPACKUSDW Y1, Y0, Y2   // within each half of 128 bits
+	VPERMQ    $0xD8, Y2, Y2
+	VMOVDQU   Y2, (DI)
+	ADDQ      $64, SI
+	ADDQ      $32, DI
+	SUBQ      $16, CX
+	JG        loop
+	VPMAXUD   Y5, Y4, Y4
+	VEXTRACTI128 $1, Y4, X5
+	VPMAXUD   X5, X4, X4
+	VPSHUFD   $0x4E, X4, X5
+	VPMAXUD   X5, X4, X4
+	VPSHUFD   $0xB1, X4, X5
+	VPMAXUD   X5, X4, X4
+	VMOVD     X4, AX
+	VZEROUPPER
+	MOVL      AX, ret+24(FP)
 	RET

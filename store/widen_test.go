@@ -136,3 +136,27 @@ func TestHint(t *testing.T) {
 	}
 	Hint{}.Prefetch()
 }
+
+// TestNarrow compares narrow with its definition at every length up to some vectors,
+// with the largest id at every place and above 16 bits.
+func TestNarrow(t *testing.T) {
+	for n := 1; n < 70; n++ {
+		for at := range n {
+			for _, top := range []uint32{40_000, 65_535, 65_536, 1<<32 - 1} {
+				ids := make([]uint32, n)
+				for i := range ids {
+					ids[i] = uint32(i*977+at) % 40_000
+				}
+				ids[at] = top
+				got, want := make([]byte, 2*n+1), make([]byte, 2*n+1)
+				got[2*n], want[2*n] = 0xa5, 0xa5
+				if a, b := narrow(got, ids), narrowPlain(want, ids); a != b || b != top {
+					t.Fatalf("%d ids, %d at %d: the largest is %d, plainly %d", n, top, at, a, b)
+				}
+				if top < 1<<16 && !slices.Equal(got, want) {
+					t.Fatalf("%d ids, %d at %d: wrong words", n, top, at)
+				}
+			}
+		}
+	}
+}

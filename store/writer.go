@@ -13,6 +13,7 @@ import (
 
 	"github.com/cespare/xxhash/v2"
 
+	"refrain/internal/flatbuf"
 	"refrain/internal/fsx"
 )
 
@@ -176,10 +177,6 @@ func (w *Writer) Append(docID uint64, source string, ids []uint32) error {
 	if len(w.all) >= 1<<32-1 {
 		return w.fail(fmt.Errorf("more than 2^32-1 documents"))
 	}
-	if top := slices.Max(ids); int64(top) >= int64(w.m.Vocab) {
-		return w.fail(fmt.Errorf("document %d (%s): id %d at token %d is outside the vocabulary of %d",
-			docID, source, top, slices.Index(ids, top), w.m.Vocab))
-	}
 	if held := len(w.pending) / w.dtype.Size(); held > 0 && held+len(ids) > w.limits.document {
 		if err := w.flush(); err != nil {
 			return err
@@ -192,14 +189,19 @@ func (w *Writer) Append(docID uint64, source string, ids []uint32) error {
 	}
 	at, size := len(w.pending), w.dtype.Size()
 	w.pending = slices.Grow(w.pending, size*len(ids))[:at+size*len(ids)]
+	var top uint32 // the largest id, found in the same pass
 	if dst := w.pending[at:]; w.dtype == U16 {
-		for i, id := range ids {
-			binary.LittleEndian.PutUint16(dst[2*i:], uint16(id))
-		}
+		top = narrow(dst, ids)
 	} else {
 		for i, id := range ids {
 			binary.LittleEndian.PutUint32(dst[4*i:], id)
+			top = max(top, id)
 		}
+	}
+	if int64(top) >= int64(w.m.Vocab) {
+		w.pending = w.pending[:at]
+		return w.fail(fmt.Errorf("document %d (%s): id %d at token %d is outside the vocabulary of %d",
+			docID, source, top, slices.Index(ids, top), w.m.Vocab))
 	}
 	n := uint32(len(ids))
 	w.lengths, w.all = append(w.lengths, n), append(w.all, n)
@@ -241,7 +243,7 @@ func (w *Writer) openShard() error {
 	}
 	w.file, w.at, w.batches = f, 0, w.batches[:0]
 	w.sources, w.names = map[string]int32{}, nil
-	b := &flatBuilder{}
+	b := &flatbuf.Builder{}
 	schema := buildMessage(b, headerSchema, buildSchema(b, w.dtype), 0)
 	head := append([]byte(magic), 0, 0)
 	head = append(head, frame(schema, int64(len(head)))...)
@@ -272,7 +274,7 @@ func (w *Writer) flush() error {
 	indexAt := idsAt + pad64(8*rows)
 	bodyLen := indexAt + pad64(4*rows)
 
-	b := &flatBuilder{}
+	b := &flatbuf.Builder{}
 	head := buildRecords(b, rows, []int{rows, tokens, rows, rows}, [][2]int{
 		{0, 0}, {0, offsets}, // tokens: validity (absent), offsets
 		{valuesAt, 0}, {valuesAt, len(w.pending)}, // tokens.item
@@ -346,13 +348,13 @@ func (w *Writer) closeShard() error {
 	}
 	dataAt := pad64(len(offsets))
 	body := zeros(append(zeros(append([]byte(nil), offsets...), dataAt), data...), dataAt+pad64(len(data)))
-	b := &flatBuilder{}
+	b := &flatbuf.Builder{}
 	n := len(w.names)
 	recs := buildRecords(b, n, []int{n}, [][2]int{{0, 0}, {0, len(offsets)}, {dataAt, len(data)}})
-	b.open(3)
-	b.scalar(0, 0, 8)
-	b.object(1, recs)
-	dict := b.close()
+	b.Open(3)
+	b.Scalar(0, 0, 8)
+	b.Object(1, recs)
+	dict := b.Close()
 	meta := frame(buildMessage(b, headerDictionary, dict, int64(len(body))), w.at)
 
 	footer := buildFooter(w.dtype, []block{{w.at, int64(len(meta)), int64(len(body))}}, w.batches)

@@ -10,6 +10,9 @@ type Doc struct {
 	Source string // file or shard it came from: its slash path below the folder that was named, or its base name
 	Record int64  // JSONL line from 1, Arrow or Parquet row from 0, 0 for a whole file
 	Text   []byte // valid UTF-8; owned by whoever holds the Doc
+	// Hash is the first 16 bytes of the SHA-256 of Text, for those who need it; zero
+	// when the source had no use for it.
+	Hash [16]byte
 }
 
 // Docs is a block of consecutive documents, the unit of work of the tokenizer

@@ -1,6 +1,7 @@
 package shards
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -187,9 +188,10 @@ func walk(folder, pattern string, o Options) ([]Input, error) {
 	if err != nil {
 		return nil, fmt.Errorf("shards: %w; check that the folder is readable", err)
 	}
-	at := folders{root: root, name: folder}
-	defer at.close()
+	defer root.Close()
 	var out []Input
+	var met []int // those of out whose content decides what they are
+	links := make(map[int]bool)
 	err = fs.WalkDir(root.FS(), ".", func(rel string, d fs.DirEntry, err error) error {
 		if err != nil {
 			return fmt.Errorf("shards: %s: %w; make it readable or leave it out with data.exclude", shown(folder, rel), err)
@@ -218,11 +220,18 @@ func walk(folder, pattern string, o Options) ([]Input, error) {
 			out = append(out, in)
 			return nil
 		}
-		if err := in.meet(&at, d, o); err != nil {
-			return err
+		if d.Type()&fs.ModeSymlink != 0 {
+			links[len(out)] = true
 		}
+		met = append(met, len(out))
 		out = append(out, in)
 		return nil
+	})
+	if err != nil {
+		return nil, err
+	}
+	err = eachInput(context.Background(), len(met), func(at *folders, i int) error {
+		return out[met[i]].meet(at, links[met[i]], o)
 	})
 	if err != nil {
 		return nil, err
@@ -265,11 +274,11 @@ func selected(rel string, o Options) bool {
 	return ok
 }
 
-// meet fills in what a walked directory entry is.
-func (in *Input) meet(at *folders, d fs.DirEntry, o Options) error {
-	st, err := at.root.Stat(filepath.FromSlash(in.Rel))
+// meet fills in what a walked directory entry is; link says that it is a symbolic link.
+func (in *Input) meet(at *folders, link bool, o Options) error {
+	st, err := at.stat(in)
 	if err != nil {
-		if d.Type()&fs.ModeSymlink != 0 {
+		if link {
 			return fmt.Errorf("shards: %s: a symbolic link that leaves its folder or leads nowhere is not followed (%v); copy the file in, name it as an input of its own, or leave it out with data.exclude", in.Path, err)
 		}
 		return fmt.Errorf("shards: %s: %w", in.Path, err)

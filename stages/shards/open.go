@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"os"
 	"path"
 	"path/filepath"
 	"strings"
@@ -115,7 +114,10 @@ func (in *Input) classify(at *folders, o Options) error {
 		return err
 	}
 	defer f.Close()
-	raw := make([]byte, sniffBytes)
+	if at.head == nil {
+		at.head = make([]byte, sniffBytes)
+	}
+	raw := at.head
 	n, err := io.ReadFull(f, raw)
 	if err != nil && err != io.EOF && err != io.ErrUnexpectedEOF {
 		return fmt.Errorf("shards: %w; check that the file is readable", err)
@@ -229,47 +231,6 @@ func decodedHead(r io.Reader, comp string) ([]byte, error) {
 		}
 	}
 	return buf, nil
-}
-
-// folders opens inputs and keeps the folder last used open, since inputs of one
-// folder follow each other. The zero value is ready; close it after use.
-type folders struct {
-	root *os.Root
-	name string
-}
-
-func (f *folders) close() {
-	if f.root != nil {
-		f.root.Close()
-		f.root = nil
-	}
-}
-
-// open opens an input, below its folder when it was met in a walk, so that a
-// link swapped in later cannot lead elsewhere.
-func (f *folders) open(in *Input) (*os.File, error) {
-	file, err := f.raw(in)
-	if err != nil {
-		return nil, fmt.Errorf("shards: %s: %w; check that it is there and readable", in.Path, err)
-	}
-	return file, nil
-}
-
-func (f *folders) raw(in *Input) (*os.File, error) {
-	switch {
-	case in.stdin:
-		return os.Stdin, nil
-	case in.root == "":
-		return os.Open(in.Path)
-	case f.root == nil || f.name != in.root:
-		f.close()
-		root, err := os.OpenRoot(in.root)
-		if err != nil {
-			return nil, err
-		}
-		f.root, f.name = root, in.root
-	}
-	return f.root.Open(filepath.FromSlash(in.Rel))
 }
 
 // decompress returns the plain bytes of r. Its Close does not close r. Errors

@@ -255,16 +255,17 @@ func (r *run) document(p place, num int64, text []byte) error {
 	if len(text) == 0 {
 		return r.reject(p, Empty, r.o.Empty, "the document has no text", nil, fixEmpty)
 	}
+	var key [16]byte
 	if r.seen != nil {
 		sum := sha256.Sum256(text)
-		key := [16]byte(sum[:16])
+		key = [16]byte(sum[:16])
 		if _, dup := r.seen[key]; dup {
 			return r.reject(p, Duplicate, r.o.Duplicate, "the text is equal to an earlier document's", nil,
 				"set data.duplicate: skip to leave it out or keep to use it")
 		}
 		r.seen[key] = struct{}{}
 	}
-	return r.add(num, text)
+	return r.add(num, text, key)
 }
 
 func (r *run) tooLong(p place) error {
@@ -272,8 +273,8 @@ func (r *run) tooLong(p place) error {
 		"raise data.max_doc or set data.too_long: skip")
 }
 
-// add copies text into the block and sends the block when it is full.
-func (r *run) add(num int64, text []byte) error {
+// add copies text, whose hash may be zero, into the block and sends the block when it is full.
+func (r *run) add(num int64, text []byte, hash [16]byte) error {
 	if r.block == nil {
 		r.block = &item.Docs{Seq: r.seq}
 		r.seq++
@@ -285,7 +286,7 @@ func (r *run) add(num int64, text []byte) error {
 	start := len(r.arena)
 	r.arena = append(r.arena, text...)
 	own := r.arena[start:len(r.arena):len(r.arena)]
-	r.block.Docs = append(r.block.Docs, item.Doc{ID: r.id, Source: r.in.Rel, Record: num, Text: own})
+	r.block.Docs = append(r.block.Docs, item.Doc{ID: r.id, Source: r.in.Rel, Record: num, Text: own, Hash: hash})
 	r.block.Bytes += int64(len(text))
 	r.id++
 	r.rep.Records++

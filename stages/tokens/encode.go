@@ -31,8 +31,13 @@ func DefaultBoundary(t *tokenize.Tokenizer) (store.Boundary, error) {
 //
 // Hashes[i] of a result is the first 16 bytes of the SHA-256 of the text.
 func Encode(t *tokenize.Tokenizer, b store.Boundary, n, cacheBytes int) pipeline.Stage[*item.Docs, *item.Tokens] {
+	return encodeWith(t, b, n, cacheBytes, nil)
+}
+
+// encodeWith is Encode into buffers that come back through used.
+func encodeWith(t *tokenize.Tokenizer, b store.Boundary, n, cacheBytes int, used *idBuffers) pipeline.Stage[*item.Docs, *item.Tokens] {
 	return pipeline.OrderedWith(n,
-		func(int) encoder { return encoder{enc: t.NewEncoder(cacheBytes), boundary: b} },
+		func(int) encoder { return encoder{enc: t.NewEncoder(cacheBytes), boundary: b, used: used} },
 		func(ctx context.Context, e *encoder, docs *item.Docs) (*item.Tokens, error) {
 			if len(docs.Docs) > 0 {
 				pipeline.AtIndex(ctx, "block from document", int64(docs.Docs[0].ID))
@@ -41,11 +46,44 @@ func Encode(t *tokenize.Tokenizer, b store.Boundary, n, cacheBytes int) pipeline
 		})
 }
 
+// idBuffers hands the id buffers of written blocks back to the encoders: an ingest
+// goes through gigabytes of them, and fresh memory costs more than the encoding of
+// what it holds. A nil one keeps nothing.
+type idBuffers struct{ free chan []uint32 }
+
+// maxSpare is the largest buffer that is kept, in ids: room for the worst text of a
+// usual block.
+const maxSpare = 1 << 20
+
+func newIDBuffers(n int) *idBuffers { return &idBuffers{make(chan []uint32, n)} }
+
+// get returns an empty buffer, nil when none is there. It does not block.
+func (u *idBuffers) get() []uint32 {
+	if u != nil {
+		select {
+		case ids := <-u.free:
+			return ids[:0]
+		default:
+		}
+	}
+	return nil
+}
+
+// put takes a buffer that nobody reads any more. It does not block.
+func (u *idBuffers) put(ids []uint32) {
+	if u != nil && cap(ids) <= maxSpare {
+		select {
+		case u.free <- ids:
+		default:
+		}
+	}
+}
+
 // encoder is what a worker keeps between blocks.
 type encoder struct {
 	enc      *tokenize.Encoder
 	boundary store.Boundary
-	ids      []uint32 // scratch: large enough for the worst block, so results can be exact
+	used     *idBuffers
 }
 
 func (e *encoder) encode(docs *item.Docs) *item.Tokens {
@@ -55,7 +93,7 @@ func (e *encoder) encode(docs *item.Docs) *item.Tokens {
 		DocIDs: make([]uint64, n), Sources: make([]string, n), Hashes: make([][16]byte, n),
 		Bytes: docs.Bytes,
 	}
-	ids := e.ids[:0]
+	ids := e.used.get()
 	for i := range docs.Docs {
 		d := &docs.Docs[i]
 		if len(d.Text) > 0 {
@@ -69,10 +107,16 @@ func (e *encoder) encode(docs *item.Docs) *item.Tokens {
 				ids = append(ids, *e.boundary.EOS)
 			}
 		}
-		sum := sha256.Sum256(d.Text)
-		out.Ends[i], out.DocIDs[i], out.Sources[i], out.Hashes[i] = len(ids), d.ID, d.Source, [16]byte(sum[:16])
+		hash := d.Hash
+		if hash == ([16]byte{}) {
+			sum := sha256.Sum256(d.Text)
+			hash = [16]byte(sum[:16])
+		}
+		out.Ends[i], out.DocIDs[i], out.Sources[i], out.Hashes[i] = len(ids), d.ID, d.Source, hash
 	}
-	e.ids = ids
-	out.IDs = slices.Clone(ids)
+	if cap(ids) > maxSpare { // it is not kept, so it takes no more than it needs
+		ids = slices.Clone(ids)
+	}
+	out.IDs = ids
 	return out
 }

@@ -206,7 +206,7 @@ func (c *PrepareConfig) fillFolder(ctx context.Context, tmp, key string) (*Resul
 		}
 		defer s.valTo.Abort()
 	}
-	w := &writing{c: c, split: s}
+	w := &writing{c: c, split: s, used: newIDBuffers(pipeline.Window(c.Workers) + blocksPerWorker*c.Workers)}
 	stats, err := w.run(ctx)
 	if err != nil {
 		return nil, err
@@ -257,6 +257,7 @@ func (c *PrepareConfig) textBytes(ids []uint32) int64 {
 type writing struct {
 	c        *PrepareConfig
 	split    *splitter
+	used     *idBuffers
 	progress Progress
 	empty    int64
 }
@@ -272,7 +273,8 @@ func (w *writing) run(ctx context.Context) ([]pipeline.StageStats, error) {
 	p := pipeline.New()
 	link := pipeline.LinkConfig{Items: blocksPerWorker * w.c.Workers, Bytes: linkBytes}
 	docs := pipeline.Source(p, "shards", link, w.c.Source)
-	toks := pipeline.Then(p, "tokens", docs, link, Encode(w.c.Tokenizer, *w.c.Boundary, w.c.Workers, w.c.CacheBytes))
+	toks := pipeline.Then(p, "tokens", docs, link,
+		encodeWith(w.c.Tokenizer, *w.c.Boundary, w.c.Workers, w.c.CacheBytes, w.used))
 	pipeline.Sink(p, "store", toks, pipeline.StageFunc[*item.Tokens, struct{}](w.write))
 	if err := p.Run(ctx); err != nil {
 		return nil, err
@@ -301,6 +303,7 @@ func (w *writing) write(ctx context.Context, in pipeline.In[*item.Tokens], _ pip
 		}
 		w.progress.Bytes += t.Bytes
 		w.progress.Tokens += int64(len(t.IDs))
+		w.used.put(t.IDs) // nothing written refers to them
 		if w.c.Progress != nil {
 			w.c.Progress(w.progress)
 		}

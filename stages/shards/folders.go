@@ -1,0 +1,167 @@
+package shards
+
+import (
+	"context"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"runtime"
+	"strings"
+	"sync"
+	"sync/atomic"
+)
+
+// folders opens inputs and keeps the folders last used open, since inputs of one
+// folder follow each other and every element of a path costs a system call. The zero
+// value is ready; close it after use. One goroutine uses it.
+type folders struct {
+	root *os.Root // the folder that was walked
+	name string
+	sub  *os.Root // one below it
+	path string   // of sub below root, with slashes
+
+	head, buf []byte // scratch of classify and digestFile
+}
+
+func (f *folders) close() {
+	if f.sub != nil {
+		f.sub.Close()
+		f.sub = nil
+	}
+	if f.root != nil {
+		f.root.Close()
+		f.root = nil
+	}
+}
+
+// open opens an input, below its folder when it was met in a walk, so that a
+// link swapped in later cannot lead elsewhere.
+func (f *folders) open(in *Input) (*os.File, error) {
+	file, err := f.raw(in)
+	if err != nil {
+		return nil, fmt.Errorf("shards: %s: %w; check that it is there and readable", in.Path, err)
+	}
+	return file, nil
+}
+
+func (f *folders) raw(in *Input) (*os.File, error) {
+	switch {
+	case in.stdin:
+		return os.Stdin, nil
+	case in.root == "":
+		return os.Open(in.Path)
+	}
+	if err := f.enter(in.root); err != nil {
+		return nil, err
+	}
+	if sub, base := f.below(in.Rel); sub != nil {
+		if file, err := sub.Open(base); err == nil {
+			return file, nil
+		}
+		// A link may lead out of this folder and stay in the one that was walked;
+		// and the error should name the whole path.
+	}
+	return f.root.Open(filepath.FromSlash(in.Rel))
+}
+
+// stat is the state of the file a walked input names, links followed.
+func (f *folders) stat(in *Input) (fs.FileInfo, error) {
+	if err := f.enter(in.root); err != nil {
+		return nil, err
+	}
+	if sub, base := f.below(in.Rel); sub != nil {
+		if info, err := sub.Stat(base); err == nil {
+			return info, nil
+		}
+	}
+	return f.root.Stat(filepath.FromSlash(in.Rel))
+}
+
+// enter opens the walked folder.
+func (f *folders) enter(name string) error {
+	if f.root != nil && f.name == name {
+		return nil
+	}
+	f.close()
+	root, err := os.OpenRoot(name)
+	if err != nil {
+		return err
+	}
+	f.root, f.name = root, name
+	return nil
+}
+
+// below opens the folder that holds rel, or gives nil where that cannot be done or is
+// the walked folder itself.
+func (f *folders) below(rel string) (sub *os.Root, base string) {
+	i := strings.LastIndexByte(rel, '/')
+	if i < 0 {
+		return nil, ""
+	}
+	dir := rel[:i]
+	if f.sub == nil || f.path != dir {
+		if f.sub != nil {
+			f.sub.Close()
+			f.sub = nil
+		}
+		sub, err := f.root.OpenRoot(filepath.FromSlash(dir))
+		if err != nil {
+			return nil, ""
+		}
+		f.sub, f.path = sub, dir
+	}
+	return f.sub, rel[i+1:]
+}
+
+// inputRun is how many inputs a goroutine of eachInput takes at a time: enough that
+// most of them lie in one folder, and that little is left over at the end.
+const inputRun = 32
+
+// eachInput calls f with the numbers of n inputs on all cores, each goroutine with
+// folders of its own, and returns when all have ended. The error is the one of the
+// first input that has one, however the work was shared.
+func eachInput(ctx context.Context, n int, f func(at *folders, i int) error) error {
+	var (
+		next  atomic.Int64 // the next run
+		mu    sync.Mutex
+		where = n
+		first error
+		wait  sync.WaitGroup
+	)
+	failed := func(i int, err error) {
+		mu.Lock()
+		defer mu.Unlock()
+		if i < where {
+			where, first = i, err
+		}
+		// Runs are taken in order, so every input before this one is being looked at
+		// already, and the runs not yet taken need not be.
+		next.Store(int64(n))
+	}
+	work := func() {
+		var at folders
+		defer at.close()
+		for {
+			from := int(next.Add(inputRun)) - inputRun
+			for i := from; i < min(from+inputRun, n); i++ {
+				err := context.Cause(ctx)
+				if err == nil {
+					err = f(&at, i)
+				}
+				if err != nil {
+					failed(i, err)
+					return
+				}
+			}
+			if from >= n {
+				return
+			}
+		}
+	}
+	for range min(runtime.GOMAXPROCS(0), (n+inputRun-1)/inputRun) {
+		wait.Go(work)
+	}
+	wait.Wait()
+	return first
+}
