@@ -18,6 +18,7 @@ import (
 	"refrain/internal/run"
 	"refrain/stages/evals"
 	"refrain/stages/saves"
+	"refrain/train/ckpt"
 )
 
 var (
@@ -38,6 +39,7 @@ func (notes) Note(text string)  { fmt.Fprintln(os.Stderr, "note "+text) }
 var holds = []struct {
 	what, op, glob string
 	most           int // the n-th such call, n drawn from 1 to most
+	// The pattern LAST stands for the checkpoint of the last step.
 }{
 	{"in a load, before the tensors of the optimiser", "read", "optimizer.safetensors", 1},
 	{"in a load, within a file", "read", "model.safetensors", 2},
@@ -52,6 +54,7 @@ var holds = []struct {
 	{"old checkpoint renamed for deletion", "rename", ".trash-*", 3},
 	{"old checkpoint half deleted", "remove", "model.safetensors", 3},
 	{"old checkpoint deleted", "remove", ".trash-*", 3},
+	{"last checkpoint renamed", "rename", "LAST", 1},
 }
 
 var resumeNote = regexp.MustCompile(`resuming at step ([0-9]+),`)
@@ -64,6 +67,7 @@ type killer struct {
 	epoch   int64         // steps of an epoch
 	ledger  []stepLine
 	tensors []byte
+	val     stepLine       // the last evaluation
 	done    int            // kills so far
 	by      map[string]int // kills by kind
 	missed  int            // children that ended before their kill
@@ -92,6 +96,7 @@ func TestKill(t *testing.T) {
 	}
 	k.span = time.Since(begin)
 	k.ledger, k.tensors = readLedger(t, base), tensors(t, newest(base))
+	k.val = lastEval(t, base)
 	for _, l := range k.ledger {
 		if l.Window*3 < int64(len(k.ledger))*8 { // an epoch is a third of the run
 			k.epoch = l.Step
@@ -144,6 +149,9 @@ func (k *killer) one(t *testing.T, out string, n int) {
 	if !bytes.Equal(tensors(t, newest(out)), k.tensors) {
 		t.Error("final weights or moments differ from those of the run that nobody killed")
 	}
+	if got := lastEval(t, out); got != k.val {
+		t.Errorf("the last evaluation is %+v, of the run that nobody killed %+v", got, k.val)
+	}
 	if bad, _ := filepath.Glob(filepath.Join(out, run.CkptDir, "*.bad*")); len(bad) > 0 {
 		t.Errorf("a kill left a published checkpoint that is damaged: %v", bad)
 	}
@@ -187,7 +195,11 @@ func (k *killer) shoot(t *testing.T, out string) *process {
 		k.held++
 		kind = h.what
 		nth := 1 + k.draw(uint64(h.most))
-		p = start(t, env, append([]string{asHeld, h.op, h.glob, strconv.FormatUint(nth, 10), k.conf, out}, args...)...)
+		glob := h.glob
+		if glob == "LAST" {
+			glob = ckpt.NameOf(int64(len(k.ledger)))
+		}
+		p = start(t, env, append([]string{asHeld, h.op, glob, strconv.FormatUint(nth, 10), k.conf, out}, args...)...)
 		p.until(t, h.what, func() bool { return strings.Contains(p.out.String(), "held") })
 	}
 	p.kill()

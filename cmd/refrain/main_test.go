@@ -291,6 +291,25 @@ func readLedger(t testing.TB, out string) []stepLine {
 	return steps
 }
 
+// lastEval returns the evaluation of the largest step in metrics.jsonl.
+func lastEval(t testing.TB, out string) (last stepLine) {
+	t.Helper()
+	b, err := os.ReadFile(filepath.Join(out, run.MetricsFile))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for line := range strings.Lines(string(b)) {
+		var l stepLine
+		if err := json.Unmarshal([]byte(line), &l); err != nil {
+			t.Fatal(err)
+		}
+		if l.Type == "eval" && l.Step >= last.Step {
+			last = l
+		}
+	}
+	return last
+}
+
 // lastStep is the last step in metrics.jsonl so far, however it ends.
 func lastStep(out string) int64 {
 	b, err := os.ReadFile(filepath.Join(out, run.MetricsFile))

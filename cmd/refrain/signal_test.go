@@ -96,7 +96,7 @@ func TestInterrupted(t *testing.T) {
 		test func(t *testing.T, b *baseline)
 	}{
 		{"signals", signalsAt}, {"signal during the load", signalDuringLoad}, {"second signal", secondSignal},
-		{"reader goes away", readerGoesAway}, {"two processes in one folder", twoProcesses}, {"files may not grow", filesMayNotGrow},
+		{"reader goes away", readerGoesAway}, {"two processes in one folder", twoProcesses}, {"files may not grow", filesMayNotGrow}, {"no permission", noPermission},
 	} {
 		t.Run(tc.name, func(t *testing.T) { tc.test(t, b) })
 	}
@@ -258,6 +258,34 @@ func filesMayNotGrow(t *testing.T, b *baseline) {
 	}
 	if left, _ := filepath.Glob(filepath.Join(out, run.CkptDir, ".*step*")); len(left) > 0 {
 		t.Errorf("left over: %v", left)
+	}
+	b.finish(t, out)
+
+	// Nothing fits at all: no run begins, and nothing is in its way later.
+	out = filepath.Join(t.TempDir(), "run")
+	p = start(t, nil, append([]string{asLimited, "10"}, b.command(out)[1:]...)...)
+	if c := p.code(t); c != run.ExitDisk || !strings.Contains(p.err.String(), "file too large") {
+		t.Fatalf("exit code %d, want %d\n%s%s", c, run.ExitDisk, p.out, p.err)
+	}
+	b.finish(t, out)
+}
+
+// noPermission trains where nothing may be written, and then where it may.
+func noPermission(t *testing.T, b *baseline) {
+	if runtime.GOOS == "windows" || os.Geteuid() == 0 {
+		t.Skip("permissions mean something else here")
+	}
+	dir := t.TempDir()
+	if err := os.Chmod(dir, 0o500); err != nil {
+		t.Fatal(err)
+	}
+	out := filepath.Join(dir, "run")
+	p := start(t, nil, b.command(out)...)
+	if c := p.code(t); c != run.ExitDisk || !strings.Contains(p.err.String(), "run folder "+out) || !strings.Contains(p.err.String(), "permission denied") {
+		t.Errorf("exit code %d, want %d\n%s%s", c, run.ExitDisk, p.out, p.err)
+	}
+	if err := os.Chmod(dir, 0o700); err != nil {
+		t.Fatal(err)
 	}
 	b.finish(t, out)
 }

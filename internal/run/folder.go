@@ -81,7 +81,10 @@ func OpenFolder(dir string) (*Folder, error) {
 	}
 	lock, err := fs.Lock(filepath.Join(dir, lockFile))
 	if err != nil {
-		return nil, usage(fmt.Errorf("run folder %s: %w", dir, err))
+		if taken := new(fsx.LockedError); errors.As(err, &taken) {
+			return nil, usage(fmt.Errorf("run folder %s: %w", dir, err))
+		}
+		return nil, &Error{ExitDisk, fmt.Errorf("run folder %s: %w", dir, err)}
 	}
 	f := &Folder{Dir: dir, fs: fs, lock: lock}
 	if err := f.read(); err != nil {

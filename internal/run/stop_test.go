@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"errors"
 	"fmt"
+	"os"
 	"path/filepath"
 	"runtime"
 	"strings"
@@ -369,4 +370,45 @@ func TestShakenSchedules(t *testing.T) {
 func withProcs(t *testing.T, n int) {
 	old := runtime.GOMAXPROCS(n)
 	t.Cleanup(func() { runtime.GOMAXPROCS(old) })
+}
+
+// TestLastEvaluationIsMadeUpFor is a run that was killed after its last save and
+// before its last evaluation: the next start evaluates, with the same result.
+func TestLastEvaluationIsMadeUpFor(t *testing.T) {
+	s := setup(t, makeStore(t, 64), "train.epochs=1")
+	out := filepath.Join(t.TempDir(), "run")
+	want, err := run.Train(t.Context(), run.Job{Setup: s, Out: out})
+	if err != nil {
+		t.Fatal(err)
+	}
+	path := filepath.Join(out, run.MetricsFile)
+	b, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var kept []string
+	last := fmt.Sprintf(`{"type":"eval","step":%d,`, want.Step)
+	for line := range strings.Lines(string(b)) {
+		if !strings.HasPrefix(line, last) {
+			kept = append(kept, line)
+		}
+	}
+	if err := os.WriteFile(path, []byte(strings.Join(kept, "")), 0o644); err != nil || len(kept) == strings.Count(string(b), "\n") {
+		t.Fatalf("%d lines, none of the last evaluation (%v)", len(kept), err)
+	}
+	for range 2 { // the second start finds the line of the first
+		evaluated := 0
+		w := &watcher{onEval: func(evals.Result) { evaluated++ }}
+		got, err := run.Train(t.Context(), run.Job{Setup: s, Out: out, Resume: run.ResumeAuto, Watch: w})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got.Val == nil || got.Val.Loss != want.Val.Loss || got.Val.Tokens != want.Val.Tokens || got.Loss != want.Loss || got.Chain != want.Chain {
+			t.Errorf("the finished run says %+v, its end said %+v", got.Val, want.Val)
+		}
+		b, err := os.ReadFile(path)
+		if err != nil || strings.Count(string(b), last) != 1 {
+			t.Errorf("%d lines of the last evaluation (%v)", strings.Count(string(b), last), err)
+		}
+	}
 }

@@ -132,8 +132,7 @@ func (r *runner) run(ctx context.Context) (res *Result, err error) {
 	if r.start != nil {
 		r.res.Step, r.res.Chain = r.start.Step, r.start.Chain
 		if r.start.Step >= o.Steps {
-			r.j.Watch.Note(fmt.Sprintf("already finished: step %d of %d", r.start.Step, o.Steps))
-			return r.res, nil
+			return r.res, r.finished(ctx)
 		}
 	}
 	defer func() {
