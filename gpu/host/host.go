@@ -39,9 +39,8 @@ type Driver struct {
 
 // peerTable is what the devices of a driver share.
 type peerTable struct {
-	mu     sync.Mutex
-	devs   map[int32]*Device // the open ones, by ordinal
-	pinned atomic.Uint32     // pinned buffers made so far
+	mu   sync.Mutex
+	devs map[int32]*Device // the open ones, by ordinal
 }
 
 func (t *peerTable) find(ordinal int32) *Device {
@@ -198,7 +197,6 @@ func (d *Device) bytes(s gpu.Span) ([]byte, error) {
 type pinned struct {
 	mu sync.Mutex
 	b  block
-	id uint32 // for the race check
 }
 
 // Bytes returns the memory, and nil after Free.
@@ -231,7 +229,7 @@ func (d *Device) AllocPinned(bytes int64) (gpu.Pinned, error) {
 	if err != nil {
 		return nil, fmt.Errorf("host: %d pinned bytes: %w", bytes, err)
 	}
-	return &pinned{b: b, id: d.peers.pinned.Add(1)}, nil
+	return &pinned{b: b}, nil
 }
 
 // scratchLabel is the row of Memory for what kernels asked for with Scratch.

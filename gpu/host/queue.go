@@ -204,7 +204,11 @@ func (q *queue) pinnedAt(p gpu.Pinned, off, n int64) ([]byte, gpu.Span, error) {
 	if off < 0 || off > int64(len(b))-n {
 		return nil, gpu.Span{}, fmt.Errorf("host: queue %s: bytes [%d,%d) of a pinned buffer of %d", q.label, off, off+n, len(b))
 	}
-	return b[off : off+n : off+n], gpu.Span{Dev: pinnedSpace, Mem: m.id, Off: off, Len: n}, nil
+	at := gpu.Span{Dev: pinnedSpace, Off: off, Len: n}
+	if q.d.race != nil {
+		at.Mem = q.d.race.idOf(m)
+	}
+	return b[off : off+n : off+n], at, nil
 }
 
 // Upload enqueues a copy of dst.Len bytes from pinned memory.

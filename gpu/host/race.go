@@ -19,6 +19,7 @@ type raceCheck struct {
 	names  []string
 	clocks [][]uint64 // clocks[q] is queue q's view of all queues
 	memory map[[2]int64][]access
+	pinned map[*pinned]uint32 // numbers given in the order of first use
 }
 
 // pinnedSpace is the Dev of spans of pinned memory inside the race check.
@@ -32,7 +33,9 @@ type access struct {
 	write bool
 }
 
-func newRaceCheck() *raceCheck { return &raceCheck{memory: map[[2]int64][]access{}} }
+func newRaceCheck() *raceCheck {
+	return &raceCheck{memory: map[[2]int64][]access{}, pinned: map[*pinned]uint32{}}
+}
 
 func (r *raceCheck) newQueue(name string) int {
 	r.mu.Lock()
@@ -40,6 +43,19 @@ func (r *raceCheck) newQueue(name string) int {
 	r.names = append(r.names, name)
 	r.clocks = append(r.clocks, nil)
 	return len(r.names) - 1
+}
+
+// idOf numbers pinned memory, which may come from another driver. It stays
+// known for good, so that no later buffer can be taken for it.
+func (r *raceCheck) idOf(p *pinned) uint32 {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	id, ok := r.pinned[p]
+	if !ok {
+		id = uint32(len(r.pinned))
+		r.pinned[p] = id
+	}
+	return id
 }
 
 func grow(c []uint64, n int) []uint64 {

@@ -110,7 +110,8 @@ func (s *suite[A, B]) each(do func(name string, check func() error) bool) {
 		sc = plain()
 		sc.empty = true
 		one("empty input", sc)
-		for _, k := range s.cuts(len(s.inputs()), s.limits.MaxCuts) {
+		inputs := s.numInputs()
+		for _, k := range s.cuts(inputs, s.limits.MaxCuts) {
 			sc = plain()
 			sc.producerFails = k
 			one(fmt.Sprintf("producer fails/after=%d", k), sc)
@@ -124,7 +125,7 @@ func (s *suite[A, B]) each(do func(name string, check func() error) bool) {
 			sc.cancelIn, sc.late = k, true
 			one(fmt.Sprintf("cancel late/input=%d", k), sc)
 		}
-		for _, k := range s.cuts(len(s.inputs()), 3) {
+		for _, k := range s.cuts(inputs, 3) {
 			sc = plain()
 			sc.producerPanics = k
 			one(fmt.Sprintf("producer panics/after=%d", k), sc)
@@ -151,6 +152,15 @@ func (s *suite[A, B]) each(do func(name string, check func() error) bool) {
 			one(fmt.Sprintf("consumer fails/after=%d", k), sc)
 		}
 	}
+}
+
+// numInputs makes the inputs once to count them, and takes them back.
+func (s *suite[A, B]) numInputs() int {
+	inputs := s.inputs()
+	for _, a := range inputs {
+		s.releaseInput(a)
+	}
+	return len(inputs)
 }
 
 // cuts returns at most limit places from 0 to n, both included.

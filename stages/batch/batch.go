@@ -20,6 +20,7 @@ type Config struct {
 	N, T    int // rows of a global batch, positions of a row
 	Ring    int // pinned buffers; at least 2, so that one fills while one is copied
 	Workers int // batches gathered at the same time; 0 means 1
+	Vocab   int // ids are checked against it; 0 leaves that to the reader
 }
 
 // Stage gathers batches. It implements pipeline.Stage[item.Rows, *item.Batch].
@@ -31,8 +32,8 @@ type Stage struct {
 
 // New allocates the ring on d. Close frees it.
 func New(d gpu.Device, c Config) (*Stage, error) {
-	if c.N < 1 || c.T < 1 || c.Ring < 2 {
-		return nil, fmt.Errorf("batch: %d rows of %d tokens in a ring of %d; need at least 1, 1 and 2", c.N, c.T, c.Ring)
+	if c.N < 1 || c.T < 1 || c.Ring < 2 || c.Vocab < 0 {
+		return nil, fmt.Errorf("batch: %d rows of %d tokens in a ring of %d, vocabulary %d; need at least 1, 1, 2 and 0", c.N, c.T, c.Ring, c.Vocab)
 	}
 	c.Workers = max(1, c.Workers)
 	s := &Stage{c: c, crc: crc32.MakeTable(crc32.Castagnoli)}
@@ -97,7 +98,8 @@ func (s *Stage) Run(ctx context.Context, in pipeline.In[item.Rows], out pipeline
 	if s.c.Workers == 1 {
 		return s.serial(ctx, in, out)
 	}
-	gather := pipeline.Ordered(s.c.Workers, func(_ context.Context, w work) (*item.Batch, error) {
+	gather := pipeline.Ordered(s.c.Workers, func(ctx context.Context, w work) (*item.Batch, error) {
+		pipeline.AtIndex(ctx, "batch", w.rows.Batch)
 		if err := s.fill(w); err != nil {
 			w.into.Release()
 			return nil, err
@@ -112,6 +114,7 @@ func (s *Stage) serial(ctx context.Context, in pipeline.In[item.Rows], out pipel
 		if err != nil {
 			return err
 		}
+		pipeline.AtIndex(ctx, "batch", rows.Batch)
 		buf, err := s.ring.Get(ctx)
 		if err != nil {
 			return err
@@ -141,12 +144,32 @@ func (s *Stage) fill(w work) error {
 	b.Batch, b.Cursor, b.Valid = r.Batch, r.Cursor, 0
 	for i := range b.N {
 		g := r.Cursor.Window + int64(i)
-		n, err := r.Reader.ReadRow(g, tokens[i*b.T:(i+1)*b.T], targets[i*b.T:(i+1)*b.T], starts[i*lay.StartsRow():(i+1)*lay.StartsRow()])
+		in, want := tokens[i*b.T:(i+1)*b.T], targets[i*b.T:(i+1)*b.T]
+		n, err := r.Reader.ReadRow(g, in, want, starts[i*lay.StartsRow():(i+1)*lay.StartsRow()])
+		if err == nil && s.c.Vocab > 0 {
+			err = checkIDs(in, want, s.c.Vocab)
+		}
 		if err != nil {
 			return fmt.Errorf("batch %d, window %d: %w", r.Batch, g, err)
 		}
 		b.Valid += int64(n)
 	}
 	b.CRC = crc32.Checksum(mem[:lay.Bytes()], s.crc)
+	return nil
+}
+
+// checkIDs makes sure that no kernel reads beside a table of vocab rows. Masked
+// targets are -1.
+func checkIDs(tokens, targets []int32, vocab int) error {
+	for t, id := range tokens {
+		if uint32(id) >= uint32(vocab) {
+			return fmt.Errorf("position %d holds token %d, outside [0,%d); the store is damaged or of another tokenizer: run data verify on it", t, id, vocab)
+		}
+	}
+	for t, id := range targets {
+		if uint32(id+1) > uint32(vocab) {
+			return fmt.Errorf("position %d has target %d, outside [-1,%d); the store is damaged or of another tokenizer: run data verify on it", t, id, vocab)
+		}
+	}
 	return nil
 }

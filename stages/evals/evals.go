@@ -6,7 +6,6 @@ package evals
 import (
 	"context"
 	"errors"
-	"fmt"
 	"time"
 
 	"refrain/pipeline"
@@ -51,7 +50,7 @@ func (s *Stage) Run(ctx context.Context, in pipeline.In[*train.Snapshot], out pi
 		if err != nil {
 			return err
 		}
-		pipeline.At(ctx, fmt.Sprintf("snapshot of step %d", snap.Step))
+		pipeline.AtIndex(ctx, "snapshot of step", snap.Step)
 		res, err := s.Evaluate(ctx, snap)
 		snap.Release()
 		if errors.Is(err, train.ErrNotFinite) {

@@ -6,7 +6,6 @@ package saves
 import (
 	"context"
 	"errors"
-	"fmt"
 	"time"
 
 	"refrain/pipeline"
@@ -40,7 +39,7 @@ func (s *Stage) Run(ctx context.Context, in pipeline.In[*train.Save], out pipeli
 		if err != nil {
 			return err
 		}
-		pipeline.At(ctx, fmt.Sprintf("checkpoint of step %d", v.Snapshot.Step))
+		pipeline.AtIndex(ctx, "checkpoint of step", v.Snapshot.Step)
 		t0 := time.Now()
 		res := Result{Step: v.Snapshot.Step, Last: v.Last}
 		if err := v.Snapshot.Wait(ctx); err != nil {

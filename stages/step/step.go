@@ -6,7 +6,6 @@ package step
 import (
 	"context"
 	"errors"
-	"fmt"
 	"io"
 
 	"refrain/pipeline"
@@ -117,7 +116,7 @@ func (s *Stage) loop(ctx, wait context.Context, in pipeline.In[*item.DeviceBatch
 		case err != nil:
 			return err
 		}
-		pipeline.At(ctx, fmt.Sprintf("step %d", s.t.Steps()+1))
+		pipeline.AtIndex(ctx, "step", s.t.Steps()+1)
 		res, ok, err := s.t.Step(ctx, b)
 		if err != nil {
 			return err
