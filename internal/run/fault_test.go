@@ -229,7 +229,7 @@ func TestPanics(t *testing.T) {
 		name, stage, record string
 		plant               func(t *testing.T, s *run.Setup, w *watcher, fs *fsx.Fault)
 	}{
-		{"corpus", "batch", "item ", func(t *testing.T, s *run.Setup, _ *watcher, _ *fsx.Fault) {
+		{"corpus", "batch", " 20", func(t *testing.T, s *run.Setup, _ *watcher, _ *fsx.Fault) {
 			withCorpus(t, s, &faulty{Corpus: s.Corpus, left: 400, text: "planted in the corpus"})
 		}},
 		{"validation set", "evals", "snapshot of step ", func(t *testing.T, s *run.Setup, _ *watcher, _ *fsx.Fault) {
@@ -273,7 +273,7 @@ func TestPanics(t *testing.T) {
 			if !errors.As(err, &pe) {
 				t.Fatalf("a panic ends the run with %v", err)
 			}
-			if pe.Stage != tc.stage || !strings.HasPrefix(pe.Record, tc.record) || !strings.HasPrefix(err.Error(), "stage "+tc.stage+": panic at "+pe.Record+": planted in the "+tc.name) {
+			if pe.Stage != tc.stage || !strings.Contains(pe.Record, tc.record) || !strings.HasPrefix(err.Error(), "stage "+tc.stage+": panic at "+pe.Record+": planted in the "+tc.name) {
 				t.Errorf("stage %q, record %q, error %.300q; want stage %q and record %q", pe.Stage, pe.Record, err.Error(), tc.stage, tc.record)
 			}
 			if run.ExitCode(err) != run.ExitFailed {

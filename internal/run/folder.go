@@ -50,9 +50,10 @@ type Info struct {
 	Args          []string  `json:"args"`
 }
 
-// Exit is exit.json: how the last start of the run ended.
+// Exit is exit.json: how the last start of the run ended. There is none while
+// the run goes on, nor after a kill.
 type Exit struct {
-	Status string    `json:"status"` // done, stopped, failed, running
+	Status string    `json:"status"` // done, stopped, failed
 	Code   int       `json:"code"`
 	Reason string    `json:"reason,omitempty"`
 	Next   string    `json:"next,omitempty"` // the command that goes on
@@ -183,6 +184,18 @@ func (f *Folder) fits(s *Setup) error {
 		}
 	}
 	return nil
+}
+
+// forget removes a file for good: exit.json of the start before, so that a run
+// that goes on, or is killed, does not look like one that ended.
+func (f *Folder) forget(name string) error {
+	switch err := f.fs.Remove(f.Path(name)); {
+	case errors.Is(err, os.ErrNotExist):
+		return nil
+	case err != nil:
+		return err
+	}
+	return f.fs.SyncDir(f.Dir)
 }
 
 // WriteJSON writes v to a file of the folder, whole or not at all.

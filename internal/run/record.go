@@ -59,9 +59,9 @@ type SaveRecord struct {
 	Error string `json:"error"`
 }
 
-// ended reports whether exit.json tells about the last start of the run: one that
-// goes on, or was killed, leaves the file of the start before.
-func (r *Record) ended() bool { return r.Exit != nil && !r.Wrote.After(r.Exit.At) }
+// ended reports whether the last start of the run ended by itself. A start takes
+// exit.json away, so one that goes on, or was killed, has none.
+func (r *Record) ended() bool { return r.Exit != nil }
 
 // Status is one word for how the run stands: done, stopped, failed, running or
 // killed.

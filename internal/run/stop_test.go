@@ -164,9 +164,13 @@ func TestStopBeforeAnyStepOfAResume(t *testing.T) {
 	fs := fsx.NewFault(fsx.OS{})
 	stop := sync.OnceFunc(func() { close(ch) })
 	fs.After(func(c fsx.Call) {
-		if c.Op == fsx.OpRead {
-			stop()
+		if c.Op != fsx.OpRead {
+			return
 		}
+		if _, err := os.Stat(filepath.Join(out, run.ExitFile)); !errors.Is(err, os.ErrNotExist) {
+			t.Errorf("exit.json says how the start before ended while this one goes on (%v)", err)
+		}
+		stop()
 	})
 	res, err := run.Train(t.Context(), run.Job{Setup: s, Out: out, Resume: run.ResumeAuto, Stop: ch, FS: fs})
 	if !errors.Is(err, run.ErrStopped) {

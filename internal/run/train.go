@@ -166,6 +166,9 @@ func (r *runner) begin(ctx context.Context) error {
 	} else if err := f.fits(r.s); err != nil {
 		return err // and what exit.json says of the run stays
 	}
+	if err := f.forget(ExitFile); err != nil {
+		return &Error{ExitDisk, fmt.Errorf("run folder %s: %w", j.Out, err)}
+	}
 	r.begun = true
 	r.ck = r.s.checkpoints(j.FS, f.Path(CkptDir), f.Info.ID)
 	if f.New {
