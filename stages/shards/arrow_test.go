@@ -330,9 +330,9 @@ func TestOffsetArithmetic(t *testing.T) {
 		}
 	}
 	body := func(off, n uint64, size int64) error {
-		f := &flat{b: batchTable(off, n)}
-		f.parseBatch(f.follow(0), size)
-		return f.err
+		f := readMetadata(batchTable(off, n))
+		f.parseBatch(f.Root(), size)
+		return f.Err()
 	}
 	if err := body(3<<31, 1<<31, 4<<31); err != nil {
 		t.Errorf("a buffer beyond 6 GiB of 8: %v", err)

@@ -1,9 +1,10 @@
 package shards
 
 import (
-	"encoding/binary"
 	"errors"
 	"fmt"
+
+	"refrain/internal/flatbuf"
 )
 
 // Bounds of Arrow metadata. A schema that needs more is refused.
@@ -15,170 +16,31 @@ const (
 	maxArrowPairs  = 1024     // key-value pairs of one table
 )
 
-var errFlat = errors.New("metadata points outside itself")
+// metadata reads Arrow's tables from untrusted bytes.
+type metadata struct{ *flatbuf.Reader }
 
-// flat reads flatbuffer tables from untrusted bytes. The first fault sticks:
-// after it every accessor returns zero and every vector is empty, so a caller
-// may read on and look at err once. Positions are absolute; 0 means absent.
-type flat struct {
-	b   []byte
-	err error
-}
+func readMetadata(b []byte) metadata { return metadata{flatbuf.NewReader(b)} }
 
-func (f *flat) fail(err error) int {
-	if f.err == nil {
-		f.err = err
+// name copies a field's name.
+func (f metadata) name(t, id int) string {
+	if _, n := f.Vector(t, id, 1); n > maxArrowName {
+		f.Fail(fmt.Errorf("a field name of %d bytes, more than %d", n, maxArrowName))
 	}
-	return 0
-}
-
-// has reports whether n bytes lie at p.
-func (f *flat) has(p, n int) bool {
-	if f.err != nil {
-		return false
-	}
-	if p < 0 || n < 0 || p > len(f.b) || n > len(f.b)-p {
-		f.fail(errFlat)
-		return false
-	}
-	return true
-}
-
-func (f *flat) u8(p int) int {
-	if !f.has(p, 1) {
-		return 0
-	}
-	return int(f.b[p])
-}
-
-func (f *flat) u16(p int) int {
-	if !f.has(p, 2) {
-		return 0
-	}
-	return int(binary.LittleEndian.Uint16(f.b[p:]))
-}
-
-func (f *flat) i32(p int) int {
-	if !f.has(p, 4) {
-		return 0
-	}
-	return int(int32(binary.LittleEndian.Uint32(f.b[p:])))
-}
-
-func (f *flat) i64(p int) int64 {
-	if !f.has(p, 8) {
-		return 0
-	}
-	return int64(binary.LittleEndian.Uint64(f.b[p:]))
-}
-
-// follow resolves the forward offset stored at p.
-func (f *flat) follow(p int) int {
-	off := f.i32(p)
-	if f.err != nil {
-		return 0
-	}
-	if off <= 0 || !f.has(p, off) || !f.has(p+off, 4) {
-		return f.fail(errFlat)
-	}
-	return p + off
-}
-
-// field is the position of field id of a table, of which size bytes must be
-// there, or 0 when the table leaves it at its default.
-func (f *flat) field(table, id, size int) int {
-	vt := table - f.i32(table)
-	n := f.u16(vt)
-	if f.err != nil {
-		return 0
-	}
-	if n < 4 || n%2 != 0 || !f.has(vt, n) {
-		return f.fail(errFlat)
-	}
-	if 4+2*id+2 > n {
-		return 0
-	}
-	off := f.u16(vt + 4 + 2*id)
-	if off == 0 || !f.has(table+off, size) {
-		return 0
-	}
-	return table + off
-}
-
-// table is the position of a table field, or 0.
-func (f *flat) table(t, id int) int {
-	if p := f.field(t, id, 4); p != 0 {
-		return f.follow(p)
-	}
-	return 0
-}
-
-// vector is the start and length of a vector of elements of size bytes.
-func (f *flat) vector(t, id, size int) (start, n int) {
-	v := f.table(t, id)
-	if v == 0 {
-		return 0, 0
-	}
-	n = f.i32(v)
-	if n < 0 || n > (len(f.b)-v-4)/size {
-		return 0, f.fail(errFlat)
-	}
-	return v + 4, n
-}
-
-// str copies a string, which is bounded because many tables may share one.
-func (f *flat) str(t, id int) string {
-	p, n := f.vector(t, id, 1)
-	if p == 0 {
-		return ""
-	}
-	if n > maxArrowName {
-		f.fail(fmt.Errorf("a field name of %d bytes, more than %d", n, maxArrowName))
-		return ""
-	}
-	return string(f.b[p : p+n])
-}
-
-func (f *flat) scalar8(t, id int) int {
-	if p := f.field(t, id, 1); p != 0 {
-		return f.u8(p)
-	}
-	return 0
-}
-
-func (f *flat) scalar16(t, id int) int {
-	if p := f.field(t, id, 2); p != 0 {
-		return f.u16(p)
-	}
-	return 0
-}
-
-func (f *flat) scalar32(t, id int) int {
-	if p := f.field(t, id, 4); p != 0 {
-		return f.i32(p)
-	}
-	return 0
-}
-
-func (f *flat) scalar64(t, id int) int64 {
-	if p := f.field(t, id, 8); p != 0 {
-		return f.i64(p)
-	}
-	return 0
+	return f.Str(t, id, maxArrowName)
 }
 
 // pairs checks a vector of key-value tables.
-func (f *flat) pairs(t, id int) {
-	p, n := f.vector(t, id, 4)
+func (f metadata) pairs(t, id int) {
+	p, n := f.Vector(t, id, 4)
 	if n > maxArrowPairs {
-		f.fail(fmt.Errorf("%d metadata pairs, more than %d", n, maxArrowPairs))
+		f.Fail(fmt.Errorf("%d metadata pairs, more than %d", n, maxArrowPairs))
 		return
 	}
 	for i := range n {
-		kv := f.follow(p + 4*i)
-		f.vector(kv, 0, 1)
-		f.vector(kv, 1, 1)
-		if f.err != nil {
+		kv := f.Follow(p + 4*i)
+		f.Vector(kv, 0, 1)
+		f.Vector(kv, 1, 1)
+		if f.Err() != nil {
 			return
 		}
 	}
@@ -292,43 +154,43 @@ func (f *arrowField) layout(v4 bool) layout {
 }
 
 // parseField reads a Field table; left counts the fields that may still follow.
-func (f *flat) parseField(t, depth int, left *int) arrowField {
+func (f metadata) parseField(t, depth int, left *int) arrowField {
 	*left--
 	if depth > maxArrowDepth || *left < 0 {
-		f.fail(fmt.Errorf("a schema of more than %d fields or nested deeper than %d", maxArrowFields, maxArrowDepth))
+		f.Fail(fmt.Errorf("a schema of more than %d fields or nested deeper than %d", maxArrowFields, maxArrowDepth))
 		return arrowField{}
 	}
-	out := arrowField{name: f.str(t, 0), typ: f.scalar8(t, 2)}
-	if f.err == nil && (out.typ < arrowNull || out.typ > arrowLargeListView) {
-		f.fail(fmt.Errorf("field %q has unknown type number %d", clip([]byte(out.name)), out.typ))
+	out := arrowField{name: f.name(t, 0), typ: int(f.Number(t, 2, 1))}
+	if f.Err() == nil && (out.typ < arrowNull || out.typ > arrowLargeListView) {
+		f.Fail(fmt.Errorf("field %q has unknown type number %d", clip([]byte(out.name)), out.typ))
 	}
-	if typ := f.table(t, 3); typ != 0 && out.typ == arrowUnion {
-		out.dense = f.scalar16(typ, 0) == 1
+	if typ := f.Table(t, 3); typ != 0 && out.typ == arrowUnion {
+		out.dense = f.Number(typ, 0, 2) == 1
 	}
-	if d := f.table(t, 4); d != 0 {
-		out.dict, out.dictID, out.idxBits, out.idxSign = true, f.scalar64(d, 0), 32, true
-		if x := f.table(d, 1); x != 0 {
-			out.idxBits, out.idxSign = f.scalar32(x, 0), f.scalar8(x, 1) != 0
+	if d := f.Table(t, 4); d != 0 {
+		out.dict, out.dictID, out.idxBits, out.idxSign = true, f.Number(d, 0, 8), 32, true
+		if x := f.Table(d, 1); x != 0 {
+			out.idxBits, out.idxSign = int(f.Number(x, 0, 4)), f.Number(x, 1, 1) != 0
 		}
 	}
-	p, n := f.vector(t, 5, 4)
-	for i := 0; i < n && f.err == nil; i++ {
-		out.children = append(out.children, f.parseField(f.follow(p+4*i), depth+1, left))
+	p, n := f.Vector(t, 5, 4)
+	for i := 0; i < n && f.Err() == nil; i++ {
+		out.children = append(out.children, f.parseField(f.Follow(p+4*i), depth+1, left))
 	}
 	f.pairs(t, 6)
 	return out
 }
 
 // parseSchema reads a Schema table.
-func (f *flat) parseSchema(t int) []arrowField {
-	if f.scalar16(t, 0) != 0 {
-		f.fail(errors.New("big-endian data is not read"))
+func (f metadata) parseSchema(t int) []arrowField {
+	if f.Number(t, 0, 2) != 0 {
+		f.Fail(errors.New("big-endian data is not read"))
 	}
-	p, n := f.vector(t, 1, 4)
+	p, n := f.Vector(t, 1, 4)
 	left := maxArrowFields
 	var out []arrowField
-	for i := 0; i < n && f.err == nil; i++ {
-		out = append(out, f.parseField(f.follow(p+4*i), 1, &left))
+	for i := 0; i < n && f.Err() == nil; i++ {
+		out = append(out, f.parseField(f.Follow(p+4*i), 1, &left))
 	}
 	f.pairs(t, 2)
 	return out
@@ -348,40 +210,40 @@ type arrowBatch struct {
 
 // parseBatch reads a RecordBatch table whose body has size bytes; every buffer
 // lies inside it, 8-byte aligned.
-func (f *flat) parseBatch(t int, size int64) *arrowBatch {
-	b := &arrowBatch{rows: f.scalar64(t, 0), codec: -1}
+func (f metadata) parseBatch(t int, size int64) *arrowBatch {
+	b := &arrowBatch{rows: f.Number(t, 0, 8), codec: -1}
 	if b.rows < 0 || b.rows > 1<<31-1 {
-		f.fail(fmt.Errorf("a batch of %d rows", b.rows))
+		f.Fail(fmt.Errorf("a batch of %d rows", b.rows))
 	}
-	p, n := f.vector(t, 1, 16)
+	p, n := f.Vector(t, 1, 16)
 	for i := range n {
-		e := extent{f.i64(p + 16*i), f.i64(p + 16*i + 8)}
+		e := extent{f.I64(p + 16*i), f.I64(p + 16*i + 8)}
 		if e.off < 0 || e.n < 0 || e.n > e.off {
-			f.fail(fmt.Errorf("column %d has length %d with %d nulls", i, e.off, e.n))
+			f.Fail(fmt.Errorf("column %d has length %d with %d nulls", i, e.off, e.n))
 			return nil
 		}
 		b.nodes = append(b.nodes, e)
 	}
-	p, n = f.vector(t, 2, 16)
+	p, n = f.Vector(t, 2, 16)
 	for i := range n {
-		e := extent{f.i64(p + 16*i), f.i64(p + 16*i + 8)}
+		e := extent{f.I64(p + 16*i), f.I64(p + 16*i + 8)}
 		if e.off < 0 || e.n < 0 || e.off > size || e.n > size-e.off || (e.off%8 != 0 && e.n > 0) {
-			f.fail(fmt.Errorf("buffer %d is [%d, +%d) of a body of %d bytes", i, e.off, e.n, size))
+			f.Fail(fmt.Errorf("buffer %d is [%d, +%d) of a body of %d bytes", i, e.off, e.n, size))
 			return nil
 		}
 		b.bufs = append(b.bufs, e)
 	}
-	if c := f.table(t, 3); c != 0 {
-		b.codec = f.scalar8(c, 0)
-		if m := f.scalar8(c, 1); m != 0 || b.codec > 1 {
-			f.fail(fmt.Errorf("unknown compression codec %d method %d", b.codec, m))
+	if c := f.Table(t, 3); c != 0 {
+		b.codec = int(f.Number(c, 0, 1))
+		if m := int(f.Number(c, 1, 1)); m != 0 || b.codec > 1 {
+			f.Fail(fmt.Errorf("unknown compression codec %d method %d", b.codec, m))
 		}
 	}
-	p, n = f.vector(t, 4, 8)
+	p, n = f.Vector(t, 4, 8)
 	for i := range n {
-		v := f.i64(p + 8*i)
+		v := f.I64(p + 8*i)
 		if v < 0 || v > int64(len(b.bufs)) {
-			f.fail(fmt.Errorf("a view column of %d buffers", v))
+			f.Fail(fmt.Errorf("a view column of %d buffers", v))
 			return nil
 		}
 		b.variadic = append(b.variadic, v)
@@ -409,39 +271,39 @@ type arrowMessage struct {
 
 // parseMessage reads the metadata of a message.
 func parseMessage(b []byte) (arrowMessage, error) {
-	f := &flat{b: b}
-	t := f.follow(0)
-	m := arrowMessage{kind: f.scalar8(t, 1), body: f.scalar64(t, 3)}
-	version := f.scalar16(t, 0)
+	f := readMetadata(b)
+	t := f.Root()
+	m := arrowMessage{kind: int(f.Number(t, 1, 1)), body: f.Number(t, 3, 8)}
+	version := f.Number(t, 0, 2)
 	m.v4 = version == 3
-	head := f.table(t, 2)
+	head := f.Table(t, 2)
 	f.pairs(t, 4)
 	switch {
-	case f.err != nil:
+	case f.Err() != nil:
 	case version != 3 && version != 4:
-		f.fail(fmt.Errorf("metadata version %d is not V4 or V5", version+1))
+		f.Fail(fmt.Errorf("metadata version %d is not V4 or V5", version+1))
 	case m.body < 0:
-		f.fail(fmt.Errorf("a body of %d bytes", m.body))
+		f.Fail(fmt.Errorf("a body of %d bytes", m.body))
 	case head == 0:
-		f.fail(errors.New("a message without a header"))
+		f.Fail(errors.New("a message without a header"))
 	case m.kind == arrowMsgSchema:
 		m.fields = f.parseSchema(head)
 		if m.body != 0 {
-			f.fail(fmt.Errorf("a schema with a body of %d bytes", m.body))
+			f.Fail(fmt.Errorf("a schema with a body of %d bytes", m.body))
 		}
 	case m.kind == arrowMsgBatch:
 		m.batch = f.parseBatch(head, m.body)
 	case m.kind == arrowMsgDict:
-		m.dictID, m.delta = f.scalar64(head, 0), f.scalar8(head, 2) != 0
-		if data := f.table(head, 1); data != 0 {
+		m.dictID, m.delta = f.Number(head, 0, 8), f.Number(head, 2, 1) != 0
+		if data := f.Table(head, 1); data != 0 {
 			m.batch = f.parseBatch(data, m.body)
 		} else {
-			f.fail(errors.New("a dictionary without values"))
+			f.Fail(errors.New("a dictionary without values"))
 		}
 	default:
-		f.fail(fmt.Errorf("message type %d is not a schema, dictionary or record batch", m.kind))
+		f.Fail(fmt.Errorf("message type %d is not a schema, dictionary or record batch", m.kind))
 	}
-	return m, f.err
+	return m, f.Err()
 }
 
 // arrowBlock is one entry of a file's footer.
@@ -449,13 +311,13 @@ type arrowBlock struct{ off, meta, body int64 }
 
 // parseFooter returns the record batches that a footer lists.
 func parseFooter(b []byte) ([]arrowBlock, error) {
-	f := &flat{b: b}
-	t := f.follow(0)
-	p, n := f.vector(t, 3, 24)
+	f := readMetadata(b)
+	t := f.Root()
+	p, n := f.Vector(t, 3, 24)
 	var out []arrowBlock
 	for i := range n {
 		q := p + 24*i
-		out = append(out, arrowBlock{f.i64(q), int64(f.i32(q + 8)), f.i64(q + 16)})
+		out = append(out, arrowBlock{f.I64(q), int64(f.I32(q + 8)), f.I64(q + 16)})
 	}
-	return out, f.err
+	return out, f.Err()
 }
