@@ -18,7 +18,7 @@ func ingest(fsys fsx.FS, dir string, docs []doc) error {
 		return err
 	}
 	defer w.Abort()
-	w.limits = limits{batch: 100, document: 200, shard: 300}
+	w.limits = limits{batch: 100, document: 200, shard: 300, names: shardNames}
 	for _, d := range docs {
 		if err := w.Append(d.id, d.source, d.ids); err != nil {
 			return err

@@ -55,7 +55,7 @@ func build(t testing.TB, dir string, docs []doc, m Meta) *Manifest {
 	if err != nil {
 		t.Fatal(err)
 	}
-	w.limits = limits{batch: 100, document: 200, shard: 700}
+	w.limits = limits{batch: 100, document: 200, shard: 700, names: shardNames}
 	for _, d := range docs {
 		if err := w.Append(d.id, d.source, d.ids); err != nil {
 			t.Fatal(err)
@@ -379,7 +379,7 @@ func TestAppendRefuses(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		w.limits = limits{100, 200, 700}
+		w.limits = limits{100, 200, 700, shardNames}
 		err = w.Append(5, "f", c.ids)
 		if err == nil || !strings.Contains(err.Error(), c.want) {
 			t.Errorf("%s: %v", c.name, err)
@@ -421,7 +421,7 @@ func TestCreateGuardsItsFolder(t *testing.T) {
 		t.Errorf("a second writer got %v", err)
 	}
 	// The first writer dies: its lock ends, its files stay.
-	w.limits = limits{1, 200, 1000}
+	w.limits = limits{1, 200, 1000, shardNames}
 	if err := w.Append(1, "old", []uint32{1, 2}); err != nil {
 		t.Fatal(err)
 	}
@@ -467,7 +467,7 @@ func TestBatchesStayBelowTheDocumentLimit(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer w.Abort()
-	w.limits = limits{batch: 190, document: 200, shard: 1 << 20}
+	w.limits = limits{batch: 190, document: 200, shard: 1 << 20, names: shardNames}
 	for i := range uint64(4) {
 		if err := w.Append(i, "f", make([]uint32, 180)); err != nil {
 			t.Fatal(err)
@@ -480,6 +480,35 @@ func TestBatchesStayBelowTheDocumentLimit(t *testing.T) {
 	for _, b := range m.Shards[0].Batches {
 		if b.Tokens > 200 {
 			t.Errorf("a batch of %d tokens", b.Tokens)
+		}
+	}
+}
+
+// TestNamesEndAShard: the dictionary of a shard cannot outgrow its int32 offsets.
+func TestNamesEndAShard(t *testing.T) {
+	dir := filepath.Join(t.TempDir(), "s")
+	w, err := Create(dir, testMeta(300))
+	if err != nil {
+		t.Fatal(err)
+	}
+	w.limits = limits{batch: 2, document: 200, shard: 1 << 20, names: 100}
+	name := func(doc int) string { return fmt.Sprintf("folder/%040d", doc) }
+	for doc := range 20 {
+		if err := w.Append(uint64(doc), name(doc), []uint32{1, 2}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	m, err := w.Close(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(m.Shards) != 7 { // three names of 47 bytes each
+		t.Errorf("%d shards", len(m.Shards))
+	}
+	s := mustOpen(t, dir, OpenOptions{})
+	for doc := range 20 {
+		if got := s.Source(doc); got != name(doc) {
+			t.Errorf("document %d comes from %q", doc, got)
 		}
 	}
 }

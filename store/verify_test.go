@@ -17,7 +17,7 @@ func TestVerifyFindsForeignIDs(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		w.limits = limits{batch: 10, document: 50, shard: 30}
+		w.limits = limits{batch: 10, document: 50, shard: 30, names: shardNames}
 		for doc := range 40 {
 			ids := []uint32{uint32(doc), 2, uint32(c.says) - 1}
 			if doc == 33 {
@@ -43,7 +43,7 @@ func TestVerifyObeysContext(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	w.limits = limits{batch: 2, document: 5, shard: 100}
+	w.limits = limits{batch: 2, document: 5, shard: 100, names: shardNames}
 	for doc := range 20 {
 		if err := w.Append(uint64(doc), "a", []uint32{1, 2}); err != nil {
 			t.Fatal(err)

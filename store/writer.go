@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
+	"math"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -25,6 +26,7 @@ const (
 
 	batchTokens = 1 << 20 // a batch ends with the document that reaches it
 	shardTokens = 1 << 28 // a shard ends with the batch that reaches it
+	shardNames  = 1 << 30 // or this many bytes of source names: their offsets are int32
 
 	// PartialSuffix marks the folder of a store that is being written.
 	PartialSuffix = ".partial"
@@ -32,7 +34,7 @@ const (
 )
 
 // limits are where batches and shards end; tests use small ones.
-type limits struct{ batch, document, shard int }
+type limits struct{ batch, document, shard, names int }
 
 // Writer writes one store. It is used by one goroutine. After an error every
 // further call returns that error, and Abort remains to be called.
@@ -53,6 +55,7 @@ type Writer struct {
 	batches []block
 	sources map[string]int32 // of the shard
 	names   []string
+	inNames int // bytes of them
 
 	pending []byte   // ids of the open batch, as stored
 	lengths []uint32 // documents of the open batch
@@ -143,7 +146,7 @@ func newWriter(fsys fsx.FS, dir string, m Meta) (*Writer, error) {
 	}
 	d := dtypeFor(m.Vocab)
 	return &Writer{
-		fs: fsys, dir: dir, dtype: d, limits: limits{batchTokens, MaxDocument, shardTokens},
+		fs: fsys, dir: dir, dtype: d, limits: limits{batchTokens, MaxDocument, shardTokens, shardNames},
 		m: Manifest{Format: formatName, Version: formatVersion, DType: d.String(), Meta: m},
 	}, nil
 }
@@ -227,7 +230,9 @@ func (w *Writer) sourceIndex(source string) int32 {
 	i := int32(len(w.names))
 	w.sources[source] = i
 	// Arrow strings are UTF-8; file names need not be.
-	w.names = append(w.names, strings.ToValidUTF8(source, "\uFFFD"))
+	name := strings.ToValidUTF8(source, "\uFFFD")
+	w.names = append(w.names, name)
+	w.inNames += len(name)
 	return i
 }
 
@@ -242,7 +247,7 @@ func (w *Writer) openShard() error {
 		return w.fail(err)
 	}
 	w.file, w.at, w.batches = f, 0, w.batches[:0]
-	w.sources, w.names = map[string]int32{}, nil
+	w.sources, w.names, w.inNames = map[string]int32{}, nil, 0
 	b := &flatbuf.Builder{}
 	schema := buildMessage(b, headerSchema, buildSchema(b, w.dtype), 0)
 	head := append([]byte(magic), 0, 0)
@@ -311,7 +316,7 @@ func (w *Writer) flush() error {
 	w.batches = append(w.batches, block{at, int64(len(meta)), int64(bodyLen)})
 	w.addBatch(Batch{Offset: at, Bytes: w.at - at, Documents: int64(rows), Tokens: int64(tokens), XXH64: fmt.Sprintf("%016x", h.Sum64())})
 	w.pending, w.lengths, w.docIDs, w.index = w.pending[:0], w.lengths[:0], w.docIDs[:0], w.index[:0]
-	if s := w.m.Shards[len(w.m.Shards)-1]; s.Tokens >= int64(w.limits.shard) {
+	if s := w.m.Shards[len(w.m.Shards)-1]; s.Tokens >= int64(w.limits.shard) || w.inNames >= w.limits.names {
 		return w.closeShard()
 	}
 	return nil
@@ -340,6 +345,9 @@ func (w *Writer) addBatch(b Batch) {
 // dictionary stands behind the batches, which a file (not a stream) may do, so
 // that a shard has one complete dictionary without being held in memory.
 func (w *Writer) closeShard() error {
+	if w.inNames > math.MaxInt32 {
+		return w.fail(fmt.Errorf("%s: the names of %d sources take %d bytes, more than 2^31-1: shorten the paths", w.shardName(), len(w.names), w.inNames))
+	}
 	var data []byte
 	offsets := binary.LittleEndian.AppendUint32(nil, 0)
 	for _, s := range w.names {
