@@ -45,7 +45,7 @@ func (a *app) benchCommand() *cobra.Command {
 	var f benchFlags
 	c := &cobra.Command{
 		Use:   "bench",
-		Short: "Measure the training step, matrix products, tokenizer or loader",
+		Short: "Measure the training step, matrix products, tokenizer, loader or ingest",
 		Long: `Bench prints Go benchmark lines, which benchstat reads. With --compare peers
 the pinned peers of bench/peers answer between our rounds, and the lines carry
 ratios with quartiles; sh bench/peers/install.sh makes their environment.`,
@@ -56,7 +56,7 @@ ratios with quartiles; sh bench/peers/install.sh makes their environment.`,
 	c.PersistentFlags().IntVar(&f.threads, "threads", 0, "threads; 0 means all")
 	c.PersistentFlags().StringVar(&f.compare, "compare", "", "peers: measure the pinned peers in the same session")
 	c.PersistentFlags().StringVar(&f.peers, "peers-dir", filepath.Join("bench", "peers"), "folder of the peers")
-	return group(c, a.benchStep(&f), a.benchGEMM(&f), a.benchTokenizer(&f), a.benchLoader(&f))
+	return group(c, a.benchStep(&f), a.benchGEMM(&f), a.benchTokenizer(&f), a.benchLoader(&f), a.benchIngest(&f))
 }
 
 func (a *app) line(l bench.Line) { a.printf("%s\n", l) }
@@ -223,12 +223,8 @@ func (a *app) benchTokenizer(f *benchFlags) *cobra.Command {
 			if err != nil {
 				return err
 			}
-			if len(list) == 0 {
-				root, err := exec.CommandContext(c.Context(), "go", "env", "GOROOT").Output()
-				if err != nil {
-					return &run.Error{Code: run.ExitUsage, Err: fmt.Errorf("no text was named and there is no Go source tree: %w", err)}
-				}
-				list = []string{filepath.Join(strings.TrimSpace(string(root)), "src")}
+			if list, err = benchInputs(c.Context(), list); err != nil {
+				return err
 			}
 			text, err := readTexts(c.Context(), list, limit)
 			if err != nil {
@@ -266,6 +262,18 @@ func (a *app) benchTokenizer(f *benchFlags) *cobra.Command {
 	c.Flags().StringVar(&peer, "peer", "tokenizers", "with --compare peers: tokenizers or gigatoken")
 	c.Flags().IntVar(&limit, "bytes", 32<<20, "most text to read")
 	return c
+}
+
+// benchInputs is list, or the Go source tree where list names nothing.
+func benchInputs(ctx context.Context, list []string) ([]string, error) {
+	if len(list) > 0 {
+		return list, nil
+	}
+	root, err := exec.CommandContext(ctx, "go", "env", "GOROOT").Output()
+	if err != nil {
+		return nil, &run.Error{Code: run.ExitUsage, Err: fmt.Errorf("no text was named and there is no Go source tree: %w", err)}
+	}
+	return []string{filepath.Join(strings.TrimSpace(string(root)), "src")}, nil
 }
 
 // readTexts reads documents of the inputs until limit bytes.
@@ -396,5 +404,56 @@ func (a *app) benchLoader(f *benchFlags) *cobra.Command {
 	}
 	c.Flags().IntVar(&T, "seq", 512, "tokens in a row")
 	c.Flags().IntVar(&mega, "mtok", 32, "million tokens in the synthetic store")
+	return c
+}
+
+func (a *app) benchIngest(f *benchFlags) *cobra.Command {
+	var file string
+	c := &cobra.Command{
+		Use:     "ingest [INPUT...]",
+		Short:   "The whole of data prepare, against the encoder alone on documents in memory",
+		Example: `  refrain bench ingest --tokenizer tokenizer.json --count 5`,
+		Args:    args(cobra.ArbitraryArgs),
+		RunE: func(c *cobra.Command, list []string) error {
+			peers, err := f.withPeers()
+			if err != nil {
+				return err
+			}
+			if peers {
+				return bad(c, "ingest has no peers; leave --compare out")
+			}
+			if list, err = benchInputs(c.Context(), list); err != nil {
+				return err
+			}
+			dir, err := os.MkdirTemp("", "refrain-bench-")
+			if err != nil {
+				return err
+			}
+			defer os.RemoveAll(dir)
+			var text []byte
+			if file == "" {
+				if text, err = readTexts(c.Context(), list, 8<<20); err != nil {
+					return err
+				}
+			}
+			t, name, err := benchVocabulary(c.Context(), file, text)
+			if err != nil {
+				return err
+			}
+			if file == "" {
+				file = filepath.Join(dir, "tokenizer.json")
+				if err := writeTokenizer(file, t); err != nil {
+					return &run.Error{Code: run.ExitDisk, Err: err}
+				}
+			}
+			if err := a.benchHeader(); err != nil {
+				return err
+			}
+			return bench.Ingest(c.Context(), bench.IngestConfig{
+				Inputs: list, Tokenizer: t, File: file, Name: name, Workers: f.numThreads(), Rounds: max(1, f.count), Dir: dir,
+			}, a.line)
+		},
+	}
+	c.Flags().StringVarP(&file, "tokenizer", "t", "", "tokenizer.json; without it one of 32,768 entries is trained on the inputs")
 	return c
 }

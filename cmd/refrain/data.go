@@ -394,9 +394,9 @@ func (a *app) dataInspectCommand() *cobra.Command {
 // summarize reads the manifest and lengths of a store, and the beginnings of
 // some documents.
 func summarize(dir string, docs int, seed uint64) (sum *storeSummary, err error) {
-	s, t, err := openStore(dir)
+	s, err := store.Open(dir, store.OpenOptions{})
 	if err != nil {
-		return nil, err
+		return nil, &run.Error{Code: run.ExitData, Err: err}
 	}
 	defer func() { err = errors.Join(err, s.Close()) }()
 	m := s.Manifest()
@@ -415,6 +415,10 @@ func summarize(dir string, docs int, seed uint64) (sum *storeSummary, err error)
 	docs = min(docs, s.NumDocs())
 	if docs == 0 {
 		return sum, nil
+	}
+	t, err := storeTokenizer(dir) // which takes longer than all before
+	if err != nil {
+		return nil, &run.Error{Code: run.ExitData, Err: err}
 	}
 	order := repack.NewPRP(uint64(s.NumDocs()), repack.NewKey("inspect", seed, 0))
 	for i := range docs {

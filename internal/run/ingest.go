@@ -16,6 +16,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 
 	"refrain/internal/run/config"
 	"refrain/pipeline"
@@ -187,20 +188,21 @@ func (g *ingest) run(ctx context.Context) (*IngestResult, error) {
 	if err := g.check(); err != nil {
 		return nil, usage(err)
 	}
-	var err error
-	if g.inputs, err = shards.Discover(g.c.Inputs, g.c.Options); err != nil {
-		return nil, err
+	var load sync.WaitGroup
+	var loadErr error
+	if g.vocab == 0 { // a file, which is read while others look at the inputs
+		load.Go(func() { loadErr = g.tokenizer(ctx) })
 	}
-	g.size = textSize(g.inputs)
-	digest, list, err := g.fingerprint(ctx)
+	digest, list, err := g.look(ctx)
+	load.Wait()
 	if err != nil {
 		return nil, err
 	}
-	if err := g.place(digest); err != nil {
-		return nil, err
+	if g.vocab > 0 {
+		loadErr = g.tokenizer(ctx)
 	}
-	if err := g.tokenizer(ctx); err != nil {
-		return nil, err
+	if loadErr != nil {
+		return nil, loadErr
 	}
 	src := shards.New(g.inputs, g.c.Options)
 	if g.c.Stdin != nil {
@@ -231,6 +233,18 @@ func (g *ingest) run(ctx context.Context) (*IngestResult, error) {
 		r.Report = src.Report()
 	}
 	return r, nil
+}
+
+// look finds the inputs, fingerprints them and chooses the folder.
+func (g *ingest) look(ctx context.Context) (digest string, list []store.Input, err error) {
+	if g.inputs, err = shards.Discover(g.c.Inputs, g.c.Options); err != nil {
+		return "", nil, err
+	}
+	g.size = textSize(g.inputs)
+	if digest, list, err = g.fingerprint(ctx); err != nil {
+		return "", nil, err
+	}
+	return digest, list, g.place(digest)
 }
 
 // check finds what is wrong with the request itself.

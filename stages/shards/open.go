@@ -193,6 +193,9 @@ func (in *Input) classifyText(o Options, head []byte, full bool, headErr error) 
 // invalidAt is the offset of the first byte that is not UTF-8, or -1. With cut
 // set a rune that is merely incomplete at the end is no fault.
 func invalidAt(b []byte, cut bool) int {
+	if utf8.Valid(b) { // many times as fast as looking for the place
+		return -1
+	}
 	for i := 0; i < len(b); {
 		if b[i] < utf8.RuneSelf {
 			i++
