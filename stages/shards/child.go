@@ -213,13 +213,13 @@ func (d *decoder) group(rg *file.RowGroupReader, col int, descr *schema.Column) 
 	if err := d.send(frameGroup, binary.LittleEndian.AppendUint64(nil, uint64(rg.NumRows()))); err != nil {
 		return err
 	}
-	any, err := rg.Column(col)
+	column, err := rg.Column(col)
 	if err != nil {
 		return err
 	}
-	r, ok := any.(*file.ByteArrayColumnChunkReader)
+	r, ok := column.(*file.ByteArrayColumnChunkReader)
 	if !ok {
-		return fmt.Errorf("column %q is read as %T", d.field, any)
+		return fmt.Errorf("column %q is read as %T", d.field, column)
 	}
 	const batch = 256
 	vals := make([]parquet.ByteArray, batch)

@@ -77,14 +77,14 @@ func (l *lineReader) next(drain bool) (rawLine, error) {
 func (r *run) jsonl(src io.Reader) error {
 	lines := &lineReader{br: bufio.NewReaderSize(src, 256<<10), max: r.o.MaxLine}
 	doc := &jsonReader{field: r.o.Field, mend: r.o.InvalidUTF8 == Replace}
-	any := false
+	met := false
 	for {
 		if err := context.Cause(r.ctx); err != nil {
 			return err
 		}
 		l, err := lines.next(r.o.TooLong == Skip)
 		if err == io.EOF {
-			if !any {
+			if !met {
 				return r.reject(place{}, Empty, r.o.Empty, "the file holds no lines", nil, "remove it or set data.empty: skip")
 			}
 			return nil
@@ -93,7 +93,7 @@ func (r *run) jsonl(src io.Reader) error {
 		if err != nil {
 			return r.brokenStream(at, err)
 		}
-		any = true
+		met = true
 		if err := r.jsonLine(doc, l, at); err != nil {
 			return err
 		}

@@ -13,6 +13,8 @@ import (
 	"strings"
 	"sync/atomic"
 	"time"
+	"unicode"
+	"unicode/utf8"
 )
 
 // ChildLimits bound the process that decodes one Parquet file.
@@ -250,9 +252,9 @@ func (p *child) frame(kind byte, body []byte) error {
 		}
 	case kind == frameSchema:
 		detail, fix, _ := strings.Cut(string(body[:min(len(body), 4096)]), "\n")
-		return &Error{Path: p.r.in.Path, Reason: Schema, Detail: detail, Fix: fix}
+		return &Error{Path: p.r.in.Path, Reason: Schema, Detail: printable(detail), Fix: printable(fix)}
 	case kind == frameFault:
-		return errors.New(string(clip(body)))
+		return errors.New(printable(string(body)))
 	case kind == frameEnd && p.left == 0 && p.row == p.rows && p.group+1 == p.groups:
 		p.finished = true
 	default:
@@ -304,7 +306,25 @@ func (p *child) lastWords() string {
 	if s == "" {
 		return ""
 	}
-	return ": " + string(clip([]byte(s)))
+	return ": " + printable(s)
+}
+
+// maxWords bounds what a message repeats of what the child says.
+const maxWords = 500
+
+// printable makes words of the child fit for a message. They may hold bytes of the
+// file, so what could steer a terminal becomes a question mark.
+func printable(s string) string {
+	out := strings.Map(func(r rune) rune {
+		if r == utf8.RuneError || !unicode.IsPrint(r) {
+			return '?'
+		}
+		return r
+	}, s[:min(len(s), maxWords)])
+	if len(s) > maxWords {
+		out += "..."
+	}
+	return out
 }
 
 // headWriter keeps the first few kilobytes it is given.

@@ -280,3 +280,16 @@ func TestChildUsage(t *testing.T) {
 		}
 	}
 }
+
+// TestWordsOfTheChild: a hostile file cannot reach the terminal through a message.
+func TestWordsOfTheChild(t *testing.T) {
+	for _, c := range [][2]string{
+		{"parquet: page 3 of 7 is cut", "parquet: page 3 of 7 is cut"},
+		{"name \x1b[2J\x07 and\nmore \xff", "name ?[2J? and?more ?"},
+		{strings.Repeat("x", 600), strings.Repeat("x", 500) + "..."},
+	} {
+		if got := printable(c[0]); got != c[1] {
+			t.Errorf("%q became %q, want %q", c[0], got, c[1])
+		}
+	}
+}
