@@ -212,7 +212,8 @@ func TestParse(t *testing.T) {
 	if st, err := ParseState([]byte(good)); err != nil || st.G != 9 {
 		t.Errorf("%+v %v", st, err)
 	}
-	for _, bad := range []string{"", "{}", good + "x", good + good, strings.Replace(good, `"g"`, `"h"`, 1), strings.Replace(good, `"seed":1,`, "", 1)} {
+	for _, bad := range []string{"", "{}", good + "x", good + good, strings.Replace(good, `"g"`, `"h"`, 1), strings.Replace(good, `"seed":1,`, "", 1),
+		strings.Replace(good, `"g":9`, `"g":9,"G":3`, 1)} {
 		if _, err := ParseState([]byte(bad)); err == nil {
 			t.Errorf("state %s was accepted", bad)
 		}

@@ -31,8 +31,8 @@ func (s *Stream) State(g int64) State {
 	}
 }
 
-// ParseState reads the JSON form strictly: an unknown field, a missing field or
-// bytes after the object are errors.
+// ParseState reads the JSON form strictly: an unknown or misspelled field, a missing
+// field or bytes after the object are errors.
 func ParseState(b []byte) (State, error) {
 	var st State
 	var seen map[string]json.RawMessage
@@ -51,6 +51,10 @@ func ParseState(b []byte) (State, error) {
 		if _, ok := seen[k]; !ok {
 			return State{}, fmt.Errorf("stream state: field %q is missing", k)
 		}
+		delete(seen, k)
+	}
+	if len(seen) > 0 { // encoding/json takes "G" for "g" too
+		return State{}, fmt.Errorf("stream state: %d fields are not spelled exactly as they should be", len(seen))
 	}
 	return st, nil
 }
