@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 
@@ -129,9 +130,9 @@ func (f *fake) TrySnapshot(p *train.SnapshotPool) (*train.Snapshot, error) {
 }
 
 // batches makes n batches for steps first+1 on; home counts those released.
-func batches(first, n int, home *int) (all []*item.DeviceBatch) {
+func batches(first, n int, home *atomic.Int64) (all []*item.DeviceBatch) {
 	for k := range n {
-		all = append(all, &item.DeviceBatch{Batch: int64(first + k), N: 4, T: 8, Release: func() { *home++ }})
+		all = append(all, &item.DeviceBatch{Batch: int64(first + k), N: 4, T: 8, Release: func() { home.Add(1) }})
 	}
 	return all
 }
@@ -154,7 +155,7 @@ func every(n int64) func(int64) bool { return func(k int64) bool { return k%n ==
 func TestConforms(t *testing.T) {
 	const n = 12
 	real := realTrainer(t)
-	home, made := 0, 0
+	var home, made atomic.Int64
 	evalPool, savePool := pool(t, real, 3), pool(t, real, 1)
 	pipelinetest.Run(t, pipelinetest.Case[*item.DeviceBatch, Result]{
 		New: func() pipeline.Stage[*item.DeviceBatch, Result] {
@@ -164,7 +165,8 @@ func TestConforms(t *testing.T) {
 			return s
 		},
 		Inputs: func() []*item.DeviceBatch {
-			home, made = 0, n
+			home.Store(0)
+			made.Store(n)
 			return batches(0, n, &home)
 		},
 		ReleaseInput: (*item.DeviceBatch).Drop,
@@ -175,10 +177,9 @@ func TestConforms(t *testing.T) {
 			return nil
 		},
 		Done: func(error) error {
-			if home != made {
-				return fmt.Errorf("%d of %d batches were released", home, made)
+			if home.Load() != made.Load() {
+				return fmt.Errorf("%d of %d batches were released", home.Load(), made.Load())
 			}
-			made, home = 0, 0
 			return nil
 		},
 	})
@@ -215,11 +216,11 @@ func run(t *testing.T, f *fake, c Config, n int, hold func(*train.Save)) *ran {
 	}}
 	r.s.EvalTo(pool(t, f.real, 1), &evals)
 	r.s.SaveTo(pool(t, f.real, 1), &saves)
-	first, home := int(f.steps), 0
+	first, home := int(f.steps), new(atomic.Int64)
 	p := pipeline.New()
 	in := pipeline.Source(p, "source", pipeline.LinkConfig{Items: 1}, pipeline.StageFunc[struct{}, *item.DeviceBatch](
 		func(ctx context.Context, _ pipeline.In[struct{}], out pipeline.Out[*item.DeviceBatch]) error {
-			for _, b := range batches(first, n, &home) {
+			for _, b := range batches(first, n, home) {
 				if err := out.Send(ctx, b); err != nil {
 					return err
 				}
