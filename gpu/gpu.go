@@ -232,7 +232,8 @@ type Launcher interface {
 type Bound any
 
 // Event marks a point of a queue. It is reusable: Record moves the mark, and a
-// Wait refers to the mark that stands when Wait is called.
+// Wait refers to the mark that stands when Wait is called. Its methods may be
+// called from any goroutine, outside Device.Run as well.
 type Event interface {
 	// Sync blocks the caller until the mark is passed or ctx is done. An event
 	// that was never recorded counts as passed. It returns the failure of the
@@ -242,7 +243,8 @@ type Event interface {
 	Done() bool
 }
 
-// Pinned is page-locked host memory that devices may copy from and to.
+// Pinned is page-locked host memory that devices may copy from and to. Its
+// methods may be called from any goroutine, inside Device.Run and outside.
 type Pinned interface {
 	Bytes() []byte // 64-byte aligned; valid until Free
 	Free() error
@@ -265,7 +267,7 @@ type Queue interface {
 	Wait(e Event) error // later work waits for the mark; the host does not
 	Sync(ctx context.Context) error
 	// Idle is the time, since the queue was made, in which it had nothing to run
-	// or waited for a mark of another queue.
+	// or waited for a mark of another queue. Any goroutine may ask, at any time.
 	Idle() time.Duration
 }
 
@@ -282,8 +284,12 @@ type Device interface {
 	Ordinal() int
 	Info() Info
 	// Run calls f on the goroutine that owns the device (on CUDA its locked OS
-	// thread) and returns its error. All other methods, and those of the
-	// device's queues, are called inside f; on the host driver any goroutine will do.
+	// thread) and returns its error once f has returned, or the cause of ctx if that
+	// ends before f begins. Allocating, freeing, binding, making queues and events,
+	// and the methods of queues other than Idle are called inside f; the host
+	// driver takes them from any goroutine. Only one f runs at a time, so f does not
+	// wait for the device while others have work to enqueue: it records an event,
+	// and its caller waits for that outside. f does not call Run.
 	Run(ctx context.Context, f func() error) error
 	// Alloc returns zeroed memory, 64-byte aligned; label is for the memory table.
 	Alloc(bytes int64, label string) (Span, error)

@@ -15,6 +15,7 @@ import (
 type replica struct {
 	t       *Trainer
 	d       gpu.Device
+	rank    int
 	program *gpu.Program
 	lanes   gpu.Lanes
 	memory  map[string]gpu.Span
@@ -27,7 +28,9 @@ type replica struct {
 	results [2]gpu.Pinned // resultLen floats, then loss sum and halt flag
 	done    [2]gpu.Event
 
-	jobs    chan job // nil with one device
+	job     job          // what run enqueues
+	run     func() error // made once, so that a step allocates nothing
+	jobs    chan job     // nil with one device
 	answers chan error
 	served  chan struct{} // closed when the goroutine of jobs has ended
 }
@@ -45,8 +48,12 @@ const (
 )
 
 func newReplica(ctx context.Context, t *Trainer, p *gpu.Program, d gpu.Device, g *collective.Group, rank int) (*replica, error) {
-	r := &replica{t: t, d: d, program: p, memory: map[string]gpu.Span{}}
-	err := d.Run(ctx, func() error { return r.setUp(ctx, g, rank) })
+	r := &replica{t: t, d: d, rank: rank, program: p, memory: map[string]gpu.Span{}}
+	r.run = func() error { return r.enqueue(r.job.ctx, r.job.step, r.job.b) }
+	err := d.Run(ctx, func() error { return r.setUp(g) })
+	if err == nil {
+		err = r.loadTables(ctx)
+	}
 	if err != nil {
 		return nil, errors.Join(fmt.Errorf("train: device %d: %w", d.Ordinal(), err), r.close())
 	}
@@ -65,13 +72,21 @@ func newReplica(ctx context.Context, t *Trainer, p *gpu.Program, d gpu.Device, g
 func (r *replica) serve(jobs <-chan job, g *collective.Group) {
 	defer close(r.served)
 	for j := range jobs {
-		err := r.d.Run(j.ctx, func() error { return r.enqueue(j.ctx, j.step, j.b) })
+		err := r.do(j)
 		if err != nil {
 			err = fmt.Errorf("train: step %d on device %d: %w", j.step, r.d.Ordinal(), err)
 			g.Abort(err)
 		}
 		r.answers <- err
 	}
+}
+
+// do enqueues one step.
+func (r *replica) do(j job) error {
+	r.job = j
+	err := r.d.Run(j.ctx, r.run)
+	r.job = job{}
+	return err
 }
 
 func (r *replica) alloc(name string, bytes int64) error {
@@ -92,7 +107,7 @@ func (r *replica) pin(bytes int64) (gpu.Pinned, error) {
 	return p, err
 }
 
-func (r *replica) setUp(ctx context.Context, g *collective.Group, rank int) error {
+func (r *replica) setUp(g *collective.Group) error {
 	o, total := &r.t.o, int64(r.t.l.Total)
 	table := int64(o.T) * int64(o.Model.C()/2) * 4
 	for _, a := range []struct {
@@ -129,7 +144,7 @@ func (r *replica) setUp(ctx context.Context, g *collective.Group, rank int) erro
 			return err
 		}
 	}
-	peers, err := g.Member(rank, r.d)
+	peers, err := g.Member(r.rank, r.d)
 	if err != nil {
 		return err
 	}
@@ -144,7 +159,7 @@ func (r *replica) setUp(ctx context.Context, g *collective.Group, rank int) erro
 		}
 		r.execs = append(r.execs, x)
 	}
-	return r.loadTables(ctx)
+	return nil
 }
 
 func (r *replica) loadTables(ctx context.Context) error {
@@ -157,47 +172,32 @@ func (r *replica) loadTables(ctx context.Context) error {
 
 // upload copies x to dst and waits for it.
 func (r *replica) upload(ctx context.Context, dst gpu.Span, x []float32) error {
-	if int64(len(x))*4 != dst.Len {
-		return fmt.Errorf("%d elements for a buffer of %d", len(x), dst.Len/4)
-	}
-	p, err := r.d.AllocPinned(dst.Len)
-	if err != nil {
-		return err
-	}
-	copy(gpu.BytesToFloat32s(p.Bytes()), x)
-	q := r.lanes[gpu.Math]
-	err = q.Upload(dst, p, 0)
-	if err == nil {
-		err = q.Sync(ctx)
-	}
-	return errors.Join(err, p.Free())
+	return gpu.UploadFloats(ctx, r.d, r.lanes[gpu.Math], dst, x)
 }
 
 // load replaces weights and moments; nil moments mean zeros.
 func (r *replica) load(ctx context.Context, w, m, v []float32) error {
-	return r.d.Run(ctx, func() error {
-		if m == nil {
-			m = make([]float32, r.t.l.Total)
+	if m == nil {
+		m = make([]float32, r.t.l.Total)
+	}
+	if v == nil {
+		v = make([]float32, r.t.l.Total)
+	}
+	for _, x := range []struct {
+		name string
+		data []float32
+	}{{extParams, w}, {extM, m}, {extV, v}} {
+		if err := r.upload(ctx, r.memory[x.name], x.data); err != nil {
+			return fmt.Errorf("train: loading %s: %w", x.name, err)
 		}
-		if v == nil {
-			v = make([]float32, r.t.l.Total)
-		}
-		for _, x := range []struct {
-			name string
-			data []float32
-		}{{extParams, w}, {extM, m}, {extV, v}} {
-			if err := r.upload(ctx, r.memory[x.name], x.data); err != nil {
-				return fmt.Errorf("train: loading %s: %w", x.name, err)
-			}
-		}
-		return nil
-	})
+	}
+	return nil
 }
 
 // enqueue enqueues update k on this device: wait for the batch, upload the
 // scalars, replay, mark the slot free, download the results.
 func (r *replica) enqueue(ctx context.Context, k int64, b *item.DeviceBatch) error {
-	i, d := k%2, r.rank()
+	i, d := k%2, r.rank
 	r.t.o.Optim.hyper(gpu.BytesToFloat32s(r.hyper[i].Bytes()), k, r.t.o.Steps, b.Valid)
 	q := r.lanes[gpu.Math]
 	if err := q.Upload(r.memory[extHyper], r.hyper[i], 0); err != nil {
@@ -225,15 +225,6 @@ func (r *replica) enqueue(ctx context.Context, k int64, b *item.DeviceBatch) err
 	return q.Record(r.done[i])
 }
 
-func (r *replica) rank() int {
-	for i, o := range r.t.reps {
-		if o == r {
-			return i
-		}
-	}
-	panic("train: replica is not one of its trainer's")
-}
-
 // result waits for step k and reads what it left.
 func (r *replica) result(ctx context.Context, k int64) (loss, sumsq float32, halt bool, err error) {
 	if err := r.done[k%2].Sync(ctx); err != nil {
@@ -251,24 +242,29 @@ func (r *replica) drain() {
 		<-r.served
 		r.jobs = nil
 	}
-	for _, q := range r.lanes {
-		if q != nil {
-			_ = q.Sync(context.Background()) // a dead device has reported its error already
+	_ = r.d.Run(context.Background(), func() error {
+		for _, q := range r.lanes {
+			if q != nil {
+				_ = q.Sync(context.Background()) // a dead device has reported its error already
+			}
 		}
-	}
+		return nil
+	})
 }
 
 // free gives the memory back. Every replica must be drained: the copies of a
 // peer read the gradients of this one.
 func (r *replica) free() error {
-	var errs []error
-	for _, s := range r.spans {
-		errs = append(errs, r.d.Free(s))
-	}
-	for _, p := range r.pinned {
-		errs = append(errs, p.Free())
-	}
-	return errors.Join(errs...)
+	return r.d.Run(context.Background(), func() error {
+		var errs []error
+		for _, s := range r.spans {
+			errs = append(errs, r.d.Free(s))
+		}
+		for _, p := range r.pinned {
+			errs = append(errs, p.Free())
+		}
+		return errors.Join(errs...)
+	})
 }
 
 func (r *replica) close() error {

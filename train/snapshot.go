@@ -53,16 +53,18 @@ func (t *Trainer) NewSnapshotPool(n int, moments bool) (*SnapshotPool, error) {
 	}
 	d := t.reps[0].d
 	for range n {
-		buf, err := d.AllocPinned(snapshotHeader + int64(total)*4*int64(parts))
+		s := &Snapshot{pool: p}
+		err := d.Run(context.Background(), func() (err error) {
+			if s.ready, err = d.NewEvent(); err != nil {
+				return err
+			}
+			s.buf, err = d.AllocPinned(snapshotHeader + int64(total)*4*int64(parts))
+			return err
+		})
 		if err != nil {
 			return nil, errors.Join(fmt.Errorf("train: snapshot: %w", err), p.Close())
 		}
-		ready, err := d.NewEvent()
-		if err != nil {
-			return nil, errors.Join(err, buf.Free(), p.Close())
-		}
-		s := &Snapshot{pool: p, buf: buf, ready: ready}
-		f := gpu.BytesToFloat32s(buf.Bytes())[snapshotHeader/4:]
+		f := gpu.BytesToFloat32s(s.buf.Bytes())[snapshotHeader/4:]
 		s.Weights = f[:total:total]
 		if moments {
 			s.M, s.V = f[total:2*total:2*total], f[2*total:3*total]
@@ -113,9 +115,20 @@ func (t *Trainer) Snapshot(ctx context.Context, p *SnapshotPool) (*Snapshot, err
 // snapshot enqueues downloads on the math queue, after the step and before the
 // next one: the device pays one copy, the host nothing.
 func (t *Trainer) snapshot(s *Snapshot) (*Snapshot, error) {
-	r := t.reps[0]
-	q := r.lanes[gpu.Math]
 	s.Step = t.step
+	r := t.reps[0]
+	// The device's goroutine only enqueues, so this wait is short.
+	if err := r.d.Run(context.Background(), func() error { return r.copyTo(s) }); err != nil {
+		s.Release()
+		return nil, fmt.Errorf("train: snapshot of step %d: %w", t.step, err)
+	}
+	return s, nil
+}
+
+// copyTo enqueues the copies into s and marks their end, also when one of them
+// was refused: those before it may still be under way when the buffer is freed.
+func (r *replica) copyTo(s *Snapshot) error {
+	q := r.lanes[gpu.Math]
 	err := q.Download(s.buf, 0, r.memory[extHalt])
 	off := int64(snapshotHeader)
 	names := []string{extParams}
@@ -128,12 +141,8 @@ func (t *Trainer) snapshot(s *Snapshot) (*Snapshot, error) {
 			off += r.memory[n].Len
 		}
 	}
-	if err == nil {
-		err = q.Record(s.ready)
+	if markErr := q.Record(s.ready); err == nil {
+		err = markErr
 	}
-	if err != nil {
-		s.Release()
-		return nil, fmt.Errorf("train: snapshot of step %d: %w", t.step, err)
-	}
-	return s, nil
+	return err
 }

@@ -154,13 +154,13 @@ func (r *rig) batch(k int64) *item.DeviceBatch {
 			r.t.Fatal(err)
 		}
 		b.Ready, b.Free = append(b.Ready, ready), append(b.Free, r.last[b.Slot][d])
-		if err := r.qs[d].Wait(b.Free[d]); err != nil {
+		if err := r.qs[d].Wait(b.Free[d]); err != nil && !r.dead { // it may be dead already
 			r.t.Fatal(err)
 		}
-		if err := r.qs[d].Upload(r.tr.Slot(d, b.Slot), p, 0); err != nil {
+		if err := r.qs[d].Upload(r.tr.Slot(d, b.Slot), p, 0); err != nil && !r.dead {
 			r.t.Fatal(err)
 		}
-		if err := r.qs[d].Record(ready); err != nil {
+		if err := r.qs[d].Record(ready); err != nil && !r.dead {
 			r.t.Fatal(err)
 		}
 	}

@@ -205,7 +205,7 @@ func (t *Trainer) Flush(ctx context.Context) (res StepResult, ok bool, err error
 // its peers have enqueued theirs.
 func (t *Trainer) onAll(ctx context.Context, b *item.DeviceBatch) error {
 	if len(t.reps) == 1 {
-		return t.reps[0].enqueue(ctx, t.step, b)
+		return t.reps[0].do(job{ctx, t.step, b})
 	}
 	for _, r := range t.reps {
 		r.jobs <- job{ctx, t.step, b}

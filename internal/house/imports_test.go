@@ -34,6 +34,7 @@ func importTable() []row {
 		{"gpu/host", with("gpu", "kernels/asm")},
 		{"gpu/collective", with("gpu")},
 		{"gpu/cuda", with("gpu")},
+		{"gpu/gputest", with("gpu")},
 		{"kernels", with("gpu", "kernels/asm", "kernels/gemm", "kernels/ptx")},
 		{"kernels/asm", with()},
 		{"kernels/gemm", with("kernels/asm")},
@@ -64,7 +65,7 @@ func importTable() []row {
 var above = []string{"internal/run", "study", "bench", "cmd"}
 
 // testOnly are packages for tests: no product file imports them, every test may.
-var testOnly = []string{"internal/golden", "pipeline/pipelinetest", "kernels/kerneltest", "internal/house"}
+var testOnly = []string{"internal/golden", "pipeline/pipelinetest", "kernels/kerneltest", "gpu/gputest", "internal/house"}
 
 // onlyIn names the rooms that may use a dependency; an empty list means
 // everyone. A module that is not here is not a dependency of this program.

@@ -39,7 +39,11 @@ func New(d gpu.Device, c Config) (*Stage, error) {
 	s := &Stage{c: c, crc: crc32.MakeTable(crc32.Castagnoli)}
 	var made []gpu.Pinned
 	ring, err := pipeline.NewPool(c.Ring, func(int) (*item.Batch, error) {
-		p, err := d.AllocPinned(item.Layout{N: c.N, T: c.T}.Bytes())
+		var p gpu.Pinned
+		err := d.Run(context.Background(), func() (err error) {
+			p, err = d.AllocPinned(item.Layout{N: c.N, T: c.T}.Bytes())
+			return err
+		})
 		if err != nil {
 			return nil, err
 		}

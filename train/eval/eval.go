@@ -42,6 +42,7 @@ type Evaluator struct {
 	spans   []gpu.Span
 	host    gpu.Pinned // one batch, then its losses
 	lossOff int64
+	done    gpu.Event // the losses have arrived
 }
 
 // Result is the loss over a set.
@@ -82,7 +83,12 @@ func New(ctx context.Context, d gpu.Device, c Config) (*Evaluator, error) {
 		return nil, err
 	}
 	e := &Evaluator{c: c, d: d, total: l.Total}
-	if err := d.Run(ctx, func() error { return e.setUp(ctx, p, lay) }); err != nil {
+	ext := map[string]gpu.Span{}
+	err := d.Run(ctx, func() error { return e.setUp(p, lay, ext) })
+	if err == nil {
+		err = e.loadTables(ctx, ext)
+	}
+	if err != nil {
 		return nil, errors.Join(fmt.Errorf("eval: %w", err), e.Close())
 	}
 	return e, nil
@@ -96,8 +102,8 @@ func (e *Evaluator) alloc(name string, bytes int64) (gpu.Span, error) {
 	return s, err
 }
 
-func (e *Evaluator) setUp(ctx context.Context, p *gpu.Program, lay item.Layout) error {
-	ext := map[string]gpu.Span{}
+// setUp allocates everything and leaves the externs of p in ext.
+func (e *Evaluator) setUp(p *gpu.Program, lay item.Layout, ext map[string]gpu.Span) error {
 	table := int64(e.c.T*(e.c.Model.C()/2)) * 4
 	for _, a := range []struct {
 		name  string
@@ -126,49 +132,41 @@ func (e *Evaluator) setUp(ctx context.Context, p *gpu.Program, lay item.Layout) 
 	if e.host, err = e.d.AllocPinned(e.lossOff + e.loss.Len); err != nil {
 		return err
 	}
+	e.done, err = e.d.NewEvent()
+	return err
+}
+
+func (e *Evaluator) loadTables(ctx context.Context, to map[string]gpu.Span) error {
 	cos, sin := model.RotaryTables(e.c.Model, e.c.T)
-	if err := uploadFloats(ctx, e.d, e.q[gpu.Math], ext[extCos], cos); err != nil {
+	if err := gpu.UploadFloats(ctx, e.d, e.q[gpu.Math], to[extCos], cos); err != nil {
 		return err
 	}
-	return uploadFloats(ctx, e.d, e.q[gpu.Math], ext[extSin], sin)
+	return gpu.UploadFloats(ctx, e.d, e.q[gpu.Math], to[extSin], sin)
 }
 
-// uploadFloats copies x to dst through a pinned buffer of its own and waits.
-func uploadFloats(ctx context.Context, d gpu.Device, q gpu.Queue, dst gpu.Span, x []float32) error {
-	if int64(len(x))*4 != dst.Len {
-		return fmt.Errorf("%d floats for a buffer of %d", len(x), dst.Len/4)
-	}
-	p, err := d.AllocPinned(dst.Len)
-	if err != nil {
-		return err
-	}
-	copy(gpu.BytesToFloat32s(p.Bytes()), x)
-	err = q.Upload(dst, p, 0)
-	if err == nil {
-		err = q.Sync(ctx)
-	}
-	if err != nil {
-		// A copy that has been enqueued reads the buffer even when nobody wants it.
-		_ = q.Sync(context.WithoutCancel(ctx))
-	}
-	return errors.Join(err, p.Free())
-}
-
-// drain waits for everything on the lanes: what they read and write is freed
-// next. A dead device has reported its error already.
-func drain(l *gpu.Lanes) {
-	for _, q := range l {
-		if q != nil {
-			_ = q.Sync(context.Background())
+// release waits for everything on the lanes, then frees what they read and
+// write. A dead device has reported its error already.
+func release(d gpu.Device, l *gpu.Lanes, spans []gpu.Span, host gpu.Pinned) error {
+	return d.Run(context.Background(), func() error {
+		for _, q := range l {
+			if q != nil {
+				_ = q.Sync(context.Background())
+			}
 		}
-	}
+		var errs []error
+		for _, s := range spans {
+			errs = append(errs, d.Free(s))
+		}
+		if host != nil {
+			errs = append(errs, host.Free())
+		}
+		return errors.Join(errs...)
+	})
 }
 
 // Load copies weights, in the layout of the model, to the device.
 func (e *Evaluator) Load(ctx context.Context, weights []float32) error {
-	return e.d.Run(ctx, func() error {
-		return uploadFloats(ctx, e.d, e.q[gpu.Math], e.weights, weights)
-	})
+	return gpu.UploadFloats(ctx, e.d, e.q[gpu.Math], e.weights, weights)
 }
 
 // Run evaluates the rows of set in order. visit, if not nil, sees the targets
@@ -201,7 +199,11 @@ func (e *Evaluator) Run(ctx context.Context, set Set, visit func(row int64, targ
 			}
 			r.Tokens += int64(scored)
 		}
-		if err := e.d.Run(ctx, func() error { return e.pass(ctx) }); err != nil {
+		err := e.d.Run(ctx, func() error { return e.pass(ctx) })
+		if err == nil {
+			err = e.done.Sync(ctx) // outside Run: a training step may be enqueued meanwhile
+		}
+		if err != nil {
 			return r, fmt.Errorf("eval: rows from %d: %w", row, err)
 		}
 		for i := range n {
@@ -223,8 +225,8 @@ func (e *Evaluator) Run(ctx context.Context, set Set, visit func(row int64, targ
 	return r, nil
 }
 
-// pass uploads the batch in host memory, runs the Program and waits for the
-// losses.
+// pass enqueues the upload of the batch in host memory, the Program, and the
+// download of the losses.
 func (e *Evaluator) pass(ctx context.Context) error {
 	q := e.q[gpu.Math]
 	if err := q.Upload(e.batch, e.host, 0); err != nil {
@@ -236,19 +238,12 @@ func (e *Evaluator) pass(ctx context.Context) error {
 	if err := q.Download(e.host, e.lossOff, e.loss); err != nil {
 		return err
 	}
-	return q.Sync(ctx)
+	return q.Record(e.done)
 }
 
 // Close waits for the evaluator's work on the device and frees its memory.
 func (e *Evaluator) Close() error {
-	drain(&e.q)
-	var errs []error
-	for _, s := range e.spans {
-		errs = append(errs, e.d.Free(s))
-	}
-	if e.host != nil {
-		errs = append(errs, e.host.Free())
-	}
+	err := release(e.d, &e.q, e.spans, e.host)
 	e.spans, e.host = nil, nil
-	return errors.Join(errs...)
+	return err
 }

@@ -32,6 +32,7 @@ type Sampler struct {
 	logits gpu.Span
 	spans  []gpu.Span
 	host   gpu.Pinned // token, position, then logits
+	done   gpu.Event  // the logits have arrived
 }
 
 const logitsOff = 64 // bytes before the logits in the host buffer
@@ -64,15 +65,19 @@ func NewSampler(ctx context.Context, d gpu.Device, c model.Config, maxT int, wei
 		return nil, err
 	}
 	s := &Sampler{c: c, maxT: maxT, d: d}
-	err := d.Run(ctx, func() error { return s.setUp(ctx, p, ext, weights) })
+	mem := map[string]gpu.Span{}
+	err := d.Run(ctx, func() error { return s.setUp(p, ext, mem) })
+	if err == nil {
+		err = s.load(ctx, mem, weights)
+	}
 	if err != nil {
 		return nil, errors.Join(fmt.Errorf("sample: %w", err), s.Close())
 	}
 	return s, nil
 }
 
-func (s *Sampler) setUp(ctx context.Context, p *gpu.Program, ext map[string]gpu.Tensor, weights []float32) error {
-	mem := map[string]gpu.Span{}
+// setUp allocates everything and leaves the memory of the externs in mem.
+func (s *Sampler) setUp(p *gpu.Program, ext map[string]gpu.Tensor, mem map[string]gpu.Span) error {
 	for name, t := range ext {
 		m, err := s.d.Alloc(t.Len, "sample "+name)
 		if err != nil {
@@ -95,12 +100,17 @@ func (s *Sampler) setUp(ctx context.Context, p *gpu.Program, ext map[string]gpu.
 		return err
 	}
 	s.token, s.pos, s.logits = mem["token"], mem["pos"], mem["logits"]
+	s.done, err = s.d.NewEvent()
+	return err
+}
+
+func (s *Sampler) load(ctx context.Context, to map[string]gpu.Span, weights []float32) error {
 	cos, sin := model.RotaryTables(s.c, s.maxT)
 	for _, u := range []struct {
 		name string
 		x    []float32
 	}{{"weights", weights}, {"cos", cos}, {"sin", sin}} {
-		if err := uploadFloats(ctx, s.d, s.q[gpu.Math], mem[u.name], u.x); err != nil {
+		if err := gpu.UploadFloats(ctx, s.d, s.q[gpu.Math], to[u.name], u.x); err != nil {
 			return fmt.Errorf("%s: %w", u.name, err)
 		}
 	}
@@ -127,8 +137,11 @@ func (s *Sampler) next(ctx context.Context, token uint32, pos int) ([]float32, e
 		if err := q.Download(s.host, logitsOff, s.logits); err != nil {
 			return err
 		}
-		return q.Sync(ctx)
+		return q.Record(s.done)
 	})
+	if err == nil {
+		err = s.done.Sync(ctx)
+	}
 	return gpu.BytesToFloat32s(b[logitsOff : logitsOff+int64(s.c.Vocab)*4]), err
 }
 
@@ -211,14 +224,7 @@ func pick(logits []float32, cfg SampleConfig, u float64) uint32 {
 
 // Close waits for the sampler's work on the device and frees its memory.
 func (s *Sampler) Close() error {
-	drain(&s.q)
-	var errs []error
-	for _, m := range s.spans {
-		errs = append(errs, s.d.Free(m))
-	}
-	if s.host != nil {
-		errs = append(errs, s.host.Free())
-	}
+	err := release(s.d, &s.q, s.spans, s.host)
 	s.spans, s.host = nil, nil
-	return errors.Join(errs...)
+	return err
 }
