@@ -264,7 +264,7 @@ func (r *runner) pipe(ctx context.Context) error {
 	o := &r.s.Options
 	first := r.trainer.Steps()
 	p := pipeline.New(append([]pipeline.Option{pipeline.WithLabels("device", r.devs[0].Info().Name)}, r.j.Options...)...)
-	b, err := batch.New(r.devs[0], batch.Config{N: o.Batch, T: o.T, Ring: 4})
+	b, err := batch.New(r.devs[0], batch.Config{N: o.Batch, T: o.T, Ring: 4, Vocab: o.Model.Vocab})
 	if err != nil {
 		return &Error{ExitDevice, err}
 	}
