@@ -54,7 +54,7 @@ func Loader(ctx context.Context, c LoaderConfig, emit func(Line)) error {
 	per := make([][]time.Duration, len(modes)+1)
 	ratios := make([][]float64, len(modes)+1)
 	var peer, peerRatio []float64
-	for range c.Rounds {
+	for round := range c.Rounds {
 		if err := ctx.Err(); err != nil {
 			return context.Cause(ctx)
 		}
@@ -64,7 +64,9 @@ func Loader(ctx context.Context, c LoaderConfig, emit func(Line)) error {
 		}
 		base := threadTime() - t0
 		per[0] = append(per[0], base)
-		for i, s := range streams {
+		for k := range streams {
+			i := (round + k) % len(streams) // what a mode finds in the caches depends on who was before it
+			s := streams[i]
 			n := s.FirstWindow(2)
 			t0 := threadTime()
 			for range c.Rows {
