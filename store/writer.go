@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"io/fs"
 	"math"
 	"path/filepath"
 	"slices"
@@ -30,7 +29,6 @@ const (
 
 	// PartialSuffix marks the folder of a store that is being written.
 	PartialSuffix = ".partial"
-	lockName      = ".lock"
 )
 
 // limits are where batches and shards end; tests use small ones.
@@ -78,56 +76,11 @@ func createOn(fsys fsx.FS, dir string, m Meta) (*Writer, error) {
 	}
 	w, err := newWriter(fsys, tmp, m)
 	if err != nil {
-		lock.Close()
-		fsx.RemoveAll(fsys, tmp) // best effort: the first error is the one that counts
+		AbandonPartial(fsys, tmp, lock) // best effort: the first error is the one that counts
 		return nil, err
 	}
 	w.final, w.lock = dir, lock
 	return w, nil
-}
-
-// Partial makes and locks the empty folder dir.partial, in which a caller
-// prepares what becomes dir by CommitPartial. It fails when dir exists or another
-// process holds the lock.
-func Partial(fsys fsx.FS, dir string) (tmp string, lock io.Closer, err error) {
-	taken, err := fsx.Exists(fsys, dir)
-	if err != nil {
-		return "", nil, err
-	}
-	if taken {
-		return "", nil, fmt.Errorf("store %s: %w: remove it or choose another folder", dir, fs.ErrExist)
-	}
-	tmp = dir + PartialSuffix
-	if err := fsx.MkdirAll(fsys, tmp, fsx.DirPerm); err != nil {
-		return "", nil, fmt.Errorf("store %s: %w", dir, err)
-	}
-	if lock, err = fsys.Lock(filepath.Join(tmp, lockName)); err != nil {
-		return "", nil, fmt.Errorf("store %s: %w", dir, err)
-	}
-	entries, err := fsys.ReadDir(tmp)
-	for _, e := range entries {
-		if err == nil && e.Name() != lockName {
-			err = fsx.RemoveAll(fsys, filepath.Join(tmp, e.Name()))
-		}
-	}
-	if err != nil {
-		lock.Close()
-		return "", nil, fmt.Errorf("store %s: clear leftovers: %w", dir, err)
-	}
-	return tmp, lock, nil
-}
-
-// CommitPartial moves the finished folder of Partial to dir and ends the lock.
-func CommitPartial(fsys fsx.FS, tmp, dir string, lock io.Closer) error {
-	// The lock file goes first: an open file would keep Windows from renaming.
-	err := errors.Join(lock.Close(), fsys.Remove(filepath.Join(tmp, lockName)))
-	if err == nil {
-		err = fsx.CommitDir(fsys, tmp, dir)
-	}
-	if err != nil {
-		return fmt.Errorf("store %s: %w", dir, err)
-	}
-	return nil
 }
 
 // NewWriter starts a store inside the existing empty folder dir. Close writes the
@@ -455,11 +408,8 @@ func (w *Writer) Abort() error {
 	if w.final == "" {
 		return nil // the folder is the caller's
 	}
-	if w.lock != nil {
-		w.lock.Close()
+	if w.lock == nil {
+		return nil // ended by CommitPartial, which has seen to the folder
 	}
-	if err := fsx.RemoveAll(w.fs, w.dir); err != nil {
-		return fmt.Errorf("store %s: remove unfinished files: %w", w.final, err)
-	}
-	return nil
+	return AbandonPartial(w.fs, w.dir, w.lock)
 }

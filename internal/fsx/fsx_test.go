@@ -8,6 +8,7 @@ import (
 	"math/rand/v2"
 	"os"
 	"path/filepath"
+	"runtime"
 	"strings"
 	"syscall"
 	"testing"
@@ -319,4 +320,28 @@ func fileCalls(file File, n int) string {
 	say(string(buf[:r]), err)
 	say("", file.Sync())
 	return out.String()
+}
+
+// TestLockOfAMovedFile: a lock on a file that lost its name meanwhile is no lock.
+func TestLockOfAMovedFile(t *testing.T) {
+	if runtime.GOOS == "windows" {
+		t.Skip("an open file keeps its name on this system")
+	}
+	name := filepath.Join(t.TempDir(), "lock")
+	opens := 0
+	lock, err := lockNamed(name, func() (*os.File, error) {
+		f, err := os.OpenFile(name, os.O_RDWR|os.O_CREATE, FilePerm)
+		if opens++; opens == 1 && err == nil {
+			err = os.Remove(name)
+		}
+		return f, err
+	}, os.Stat)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer lock.Close()
+	var locked *LockedError
+	if _, err := (OS{}).Lock(name); opens != 2 || !errors.As(err, &locked) {
+		t.Errorf("%d tries, and then another lock: %v", opens, err)
+	}
 }

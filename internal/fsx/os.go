@@ -50,11 +50,7 @@ func (OS) SyncDir(name string) error {
 
 // Lock implements FS with flock on Unix and LockFileEx on Windows.
 func (OS) Lock(name string) (io.Closer, error) {
-	f, err := os.OpenFile(name, os.O_RDWR|os.O_CREATE, FilePerm)
-	if err != nil {
-		return nil, err
-	}
-	return lockAndSign(f, name)
+	return lockNamed(name, func() (*os.File, error) { return os.OpenFile(name, os.O_RDWR|os.O_CREATE, FilePerm) }, os.Stat)
 }
 
 // Root is the real file system below one folder. Names are relative to it, and
@@ -110,16 +106,39 @@ func (r *Root) SyncDir(name string) error {
 
 // Lock implements FS.
 func (r *Root) Lock(name string) (io.Closer, error) {
-	f, err := r.root.OpenFile(name, os.O_RDWR|os.O_CREATE, FilePerm)
-	if err != nil {
-		return nil, err
-	}
-	return lockAndSign(f, name)
+	return lockNamed(name, func() (*os.File, error) { return r.root.OpenFile(name, os.O_RDWR|os.O_CREATE, FilePerm) }, r.root.Stat)
 }
 
 func syncAndClose(dir *os.File) error {
 	err := syncDirFile(dir)
 	return errors.Join(err, dir.Close())
+}
+
+// lockNamed opens and locks the file name. A holder may remove the file, or move its
+// folder away, between the opening and the locking; then the lock is that of a file
+// nobody else will look at, and another try is made.
+func lockNamed(name string, open func() (*os.File, error), stat func(string) (fs.FileInfo, error)) (io.Closer, error) {
+	for {
+		f, err := open()
+		if err != nil {
+			return nil, err
+		}
+		lock, err := lockAndSign(f, name)
+		if err != nil {
+			return nil, err
+		}
+		mine, err := f.Stat()
+		if err == nil {
+			var there fs.FileInfo
+			if there, err = stat(name); err == nil && os.SameFile(mine, there) {
+				return lock, nil
+			}
+		}
+		lock.Close()
+		if err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return nil, err
+		}
+	}
 }
 
 // holderPrefix precedes the process number in a lock file.

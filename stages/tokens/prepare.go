@@ -140,8 +140,7 @@ func Prepare(ctx context.Context, c PrepareConfig) (*Result, error) {
 	}
 	r, err := c.fillFolder(ctx, tmp, key)
 	if err != nil {
-		lock.Close()
-		if rmErr := fsx.RemoveAll(c.FS, tmp); rmErr != nil {
+		if rmErr := store.AbandonPartial(c.FS, tmp, lock); rmErr != nil {
 			err = fmt.Errorf("%w (and its unfinished folder stays: %v)", err, rmErr)
 		}
 		return nil, err
