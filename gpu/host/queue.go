@@ -10,9 +10,10 @@ import (
 )
 
 // queueDepth is how many enqueued tasks a queue holds before an enqueue call
-// waits: room for a whole training step of a deep model, so that the host can
-// run one step ahead.
-const queueDepth = 1 << 14
+// waits: a whole training step of a model of a hundred layers, so that the host
+// can run one step ahead. Waiting does no harm, since a queue never waits for
+// what is not enqueued yet; a deeper one costs memory that the collector reads.
+const queueDepth = 1 << 12
 
 type taskKind uint8
 

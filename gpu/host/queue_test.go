@@ -349,3 +349,35 @@ func TestCloseRunsPendingWork(t *testing.T) {
 		ok(t, errors.Join(b.Close(), a.Close()))
 	})
 }
+
+// TestFullQueue: an enqueue call beyond the depth waits for the device, and
+// nothing is lost.
+func TestFullQueue(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		d := open(t, 1, Config{})[0]
+		q := newQueue(t, d, "math")
+		let := gate(t, q, "long")
+		n := 0
+		k := bind(t, d, &op{name: "count", bind: func(gpu.Host) func() { return func() { n++ } }})
+		enqueued := 0
+		done := make(chan error)
+		go func() {
+			var err error
+			for range queueDepth + 10 {
+				err = errors.Join(err, q.Do(k))
+				enqueued++
+			}
+			done <- err
+		}()
+		synctest.Wait()
+		if enqueued != queueDepth || n != 0 {
+			t.Errorf("%d enqueued and %d run behind a running kernel, want %d and 0", enqueued, n, queueDepth)
+		}
+		let()
+		ok(t, <-done)
+		ok(t, q.Sync(t.Context()))
+		if n != queueDepth+10 {
+			t.Errorf("%d of %d kernels ran", n, queueDepth+10)
+		}
+	})
+}

@@ -102,7 +102,7 @@ func TestSteadyStepAllocatesNothing(t *testing.T) {
 	for _, devices := range []int{1, 2} {
 		t.Run(fmt.Sprintf("devices=%d", devices), func(t *testing.T) {
 			o := options(devices)
-			const window, windows, warm = 20, 10, 40
+			const window, windows, warm = 20, 20, 40
 			o.Steps = warm + window*windows
 			drv := host.New(host.Config{Devices: devices, Threads: 2})
 			var devs []gpu.Device
