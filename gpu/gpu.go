@@ -8,6 +8,7 @@ package gpu
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"time"
 	"unsafe"
@@ -270,6 +271,9 @@ type Queue interface {
 	// or waited for a mark of another queue. Any goroutine may ask, at any time.
 	Idle() time.Duration
 }
+
+// ErrDevice is wrapped by the failure that killed a device.
+var ErrDevice = errors.New("the device failed")
 
 // Info describes a device.
 type Info struct {

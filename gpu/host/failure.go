@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"runtime/debug"
 
+	"refrain/gpu"
 	"refrain/internal/par"
 )
 
@@ -37,6 +38,9 @@ func newFailure(q *queue, t *task, v any) *Failure {
 func (f *Failure) Error() string {
 	return fmt.Sprintf("host: device %d queue %s: %s panicked: %v\n%s", f.Device, f.Queue, f.Op, f.Value, f.Stack)
 }
+
+// Is makes every Failure a gpu.ErrDevice.
+func (f *Failure) Is(target error) bool { return target == gpu.ErrDevice }
 
 // Unwrap returns the value of the panic if that is an error.
 func (f *Failure) Unwrap() error {

@@ -4,10 +4,12 @@ import (
 	"context"
 	"encoding/hex"
 	"errors"
+	"fmt"
 	"math"
 
 	"refrain/gpu/host"
 	"refrain/stages/evals"
+	"refrain/train"
 	"refrain/train/eval"
 )
 
@@ -41,10 +43,22 @@ func Evaluate(ctx context.Context, s *Setup, m *Model) (rep *Evaluation, err err
 	if err != nil {
 		return nil, err
 	}
+	if err := checkLoss(m.Step, res.Loss); err != nil {
+		return nil, err
+	}
 	fp := s.Val.Fingerprint()
 	rep = &Evaluation{Result: res, DataHash: hex.EncodeToString(fp[:])}
 	rep.StdErr, rep.Docs = StdErr(docs)
 	return rep, nil
+}
+
+// checkLoss refuses a validation loss that is not a number. The last update of a
+// run can make such a model, and no step comes after it to notice.
+func checkLoss(step int64, loss float64) error {
+	if math.IsNaN(loss) || math.IsInf(loss, 0) {
+		return fmt.Errorf("evaluation of step %d: loss %g: %w", step, loss, train.ErrNotFinite)
+	}
+	return nil
 }
 
 // StdErr is the standard error of a token mean when documents, not tokens, are

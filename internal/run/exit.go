@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 
+	"refrain/gpu"
 	"refrain/train"
 	"refrain/train/ckpt"
 )
@@ -53,6 +54,8 @@ func ExitCode(err error) int {
 		return coded.ExitCode()
 	case errors.Is(err, train.ErrNotFinite):
 		return ExitNumerics
+	case errors.Is(err, gpu.ErrDevice):
+		return ExitDevice
 	case errors.Is(err, ckpt.ErrNoGood):
 		return ExitNoCkpt
 	case errors.Is(err, ckpt.ErrOtherRun):

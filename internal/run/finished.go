@@ -30,7 +30,7 @@ func (r *runner) finished(ctx context.Context) error {
 		return nil
 	}
 	begin := time.Now()
-	e, err := Evaluate(ctx, r.s, &Model{Config: r.s.Options.Model, Weights: r.start.Weights})
+	e, err := Evaluate(ctx, r.s, &Model{Config: r.s.Options.Model, Weights: r.start.Weights, Step: step})
 	if err != nil {
 		return err
 	}

@@ -1,7 +1,6 @@
 package run
 
 import (
-	"bytes"
 	"crypto/rand"
 	"encoding/hex"
 	"encoding/json"
@@ -56,7 +55,7 @@ type Exit struct {
 	Status string    `json:"status"` // done, stopped, failed
 	Code   int       `json:"code"`
 	Reason string    `json:"reason,omitempty"`
-	Next   string    `json:"next,omitempty"` // the command that goes on
+	Next   string    `json:"next,omitempty"` // what to do to go on
 	Step   int64     `json:"step"`
 	At     time.Time `json:"at"`
 }
@@ -236,21 +235,30 @@ func (f *Folder) Sync() error {
 	return log.Sync()
 }
 
+// openLog opens metrics.jsonl and ends its last line if a kill cut that short.
 func (f *Folder) openLog() error {
-	old, err := fsx.ReadFile(f.fs, f.Path(MetricsFile), 64<<30)
-	if err != nil && !errors.Is(err, os.ErrNotExist) {
-		return err
-	}
-	f.log, err = f.fs.OpenFile(f.Path(MetricsFile), os.O_WRONLY|os.O_CREATE|os.O_APPEND, fsx.FilePerm)
+	log, err := f.fs.OpenFile(f.Path(MetricsFile), os.O_RDWR|os.O_CREATE|os.O_APPEND, fsx.FilePerm)
 	if err != nil {
 		return err
 	}
-	if len(old) > 0 && !bytes.HasSuffix(old, []byte("\n")) {
-		if _, err := f.log.Write([]byte("\n")); err != nil {
-			return err
-		}
+	if err := errors.Join(endLine(log), f.fs.SyncDir(f.Dir)); err != nil {
+		return errors.Join(err, log.Close())
 	}
-	return f.fs.SyncDir(f.Dir)
+	f.log = log
+	return nil
+}
+
+func endLine(log fsx.File) error {
+	st, err := log.Stat()
+	if err != nil || st.Size() == 0 {
+		return err
+	}
+	var last [1]byte
+	if _, err := log.ReadAt(last[:], st.Size()-1); err != nil || last[0] == '\n' {
+		return err
+	}
+	_, err = log.Write([]byte("\n"))
+	return err
 }
 
 // Close ends the log and gives the lock back.

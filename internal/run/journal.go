@@ -166,9 +166,9 @@ func (r *runner) logStep(res *step.Result) error {
 	info.Logged = res.Step%every == 0 || res.Step == o.Steps || res.Step == r.clock.first+1
 	c := &r.clock
 	c.done(r.trainer)
-	if info.Logged && res.Step > c.lastStep {
-		now, idle := time.Now(), r.trainer.Idle()
-		d := now.Sub(c.last)
+	// A clock that has not moved since then says nothing about speed.
+	if now := time.Now(); info.Logged && res.Step > c.lastStep && now.After(c.last) {
+		idle, d := r.trainer.Idle(), now.Sub(c.last)
 		n := float64(res.Step - c.lastStep)
 		tokens := n * float64(o.Batch*o.T)
 		info.TokensSec = tokens / d.Seconds()
@@ -208,6 +208,9 @@ func (r *runner) logEvals(ctx context.Context, in pipeline.In[evals.Result], _ p
 // The lock is given back even when the watcher panics: the other sinks have to
 // end for the run to end.
 func (r *runner) logEval(res *evals.Result) error {
+	if err := checkLoss(res.Step, res.Loss); err != nil {
+		return err
+	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.res.Val = res

@@ -218,6 +218,9 @@ func (r *runner) end(res *Result, err error) error {
 	if err != nil {
 		e.Reason = err.Error()
 		e.Next = "the same command with --resume auto"
+		if errors.Is(err, train.ErrNotFinite) {
+			e.Next = "a new run with a lower optim.lr or a longer warm-up; the same settings come to the same step again"
+		}
 	}
 	return r.f.WriteJSON(ExitFile, e)
 }
@@ -321,7 +324,7 @@ func (r *runner) pipe(ctx context.Context) error {
 
 // classify gives an error of the chain its exit code.
 func (r *runner) classify(err error) error {
-	if errors.Is(err, train.ErrNotFinite) || errors.Is(err, context.Canceled) {
+	if errors.Is(err, train.ErrNotFinite) || errors.Is(err, gpu.ErrDevice) || errors.Is(err, context.Canceled) {
 		return err
 	}
 	var coded interface{ ExitCode() int }
