@@ -11,6 +11,7 @@ import (
 	"refrain/gpu"
 	"refrain/gpu/host"
 	"refrain/pipeline"
+	"refrain/pipeline/pipelinetest"
 	"refrain/stages/batch"
 	"refrain/stages/item"
 	"refrain/stages/repack"
@@ -51,6 +52,7 @@ type chain struct {
 	devs   []gpu.Device
 	batch  *batch.Stage
 	upload *upload.Stage
+	opts   []pipeline.Option
 }
 
 // chainOf opens the stages before step for a trainer with o, whose slots are
@@ -70,7 +72,7 @@ func chainOf(t testing.TB, o *train.Options, c repack.Corpus, devs []gpu.Device,
 
 // run runs st at the end of the chain, with rows read through wrap.
 func (c *chain) run(ctx context.Context, o *train.Options, st *Stage, wrap func(item.RowReader) item.RowReader, log func(Result)) (*pipeline.Pipeline, error) {
-	p := pipeline.New()
+	p := pipeline.New(c.opts...)
 	rows := pipeline.Source(p, "repack", pipeline.LinkConfig{Items: 4}, repack.Source(c.stream, o.Batch, 0, o.Steps))
 	if wrap != nil {
 		reader := wrap(c.stream)
@@ -94,6 +96,71 @@ func (c *chain) run(ctx context.Context, o *train.Options, st *Stage, wrap func(
 	return p, errors.Join(p.Run(ctx), c.batch.Close())
 }
 
+// openTrainer opens devices and a trainer on them, closed by the last result.
+func openTrainer(t testing.TB, o train.Options, hc host.Config) (*train.Trainer, []gpu.Device, func()) {
+	t.Helper()
+	hc.Devices = o.Devices
+	drv := host.New(hc)
+	var devs []gpu.Device
+	for i := range o.Devices {
+		d, err := drv.Open(i)
+		if err != nil {
+			t.Fatal(err)
+		}
+		devs = append(devs, d)
+	}
+	tr, err := train.New(t.Context(), o, devs)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return tr, devs, func() {
+		err := tr.Close()
+		for _, d := range devs {
+			err = errors.Join(err, d.Close())
+		}
+		if err != nil {
+			t.Error(err)
+		}
+	}
+}
+
+// TestChainIsOrdered runs the real chain, snapshots included, under the race
+// check of the devices and with shaken schedules: no wait is missing, and the
+// chain of hashes is the same for any number of devices.
+func TestChainIsOrdered(t *testing.T) {
+	const steps = 24
+	var want train.Chain
+	for _, devices := range []int{1, 2, 4} {
+		for shake := range uint64(2) {
+			o := options(devices)
+			o.Steps = steps
+			tr, devs, closeAll := openTrainer(t, o, host.Config{Threads: devices, RaceCheck: true})
+			c := chainOf(t, &o, newCorpus(60), devs, tr.Slot)
+			c.opts = []pipeline.Option{pipeline.WithShake(shake + 1)}
+			st := New(tr, Config{Steps: steps, EvalDue: every(2), SaveDue: every(5)})
+			evals, err1 := tr.NewSnapshotPool(2, false)
+			saves, err2 := tr.NewSnapshotPool(1, true)
+			if err := errors.Join(err1, err2); err != nil {
+				t.Fatal(err)
+			}
+			st.EvalTo(evals, &pipelinetest.Recorder[*train.Snapshot]{Release: (*train.Snapshot).Release})
+			st.SaveTo(saves, &pipelinetest.Recorder[*train.Save]{Release: (*train.Save).Drop})
+			var last Result
+			_, err := c.run(t.Context(), &o, st, nil, func(r Result) { last = r })
+			if err := errors.Join(err, evals.Close(), saves.Close()); err != nil {
+				t.Errorf("devices=%d shake=%d: %v", devices, shake, err)
+			}
+			closeAll()
+			if want == (train.Chain{}) {
+				want = last.Chain
+			}
+			if last.Step != steps || last.Chain != want {
+				t.Errorf("devices=%d shake=%d: step %d ends with chain %v, want %v", devices, shake, last.Step, last.Chain, want)
+			}
+		}
+	}
+}
+
 // TestSteadyStepAllocatesNothing runs the real chain and counts all heap
 // allocations of the process between steps. Something that happens once in an
 // epoch, or that the runtime does now and then, falls into a few windows of
@@ -104,19 +171,7 @@ func TestSteadyStepAllocatesNothing(t *testing.T) {
 			o := options(devices)
 			const window, windows, warm = 20, 20, 40
 			o.Steps = warm + window*windows
-			drv := host.New(host.Config{Devices: devices, Threads: 2})
-			var devs []gpu.Device
-			for i := range devices {
-				d, err := drv.Open(i)
-				if err != nil {
-					t.Fatal(err)
-				}
-				devs = append(devs, d)
-			}
-			tr, err := train.New(t.Context(), o, devs)
-			if err != nil {
-				t.Fatal(err)
-			}
+			tr, devs, closeAll := openTrainer(t, o, host.Config{Threads: 2})
 			c := chainOf(t, &o, newCorpus(2000), devs, tr.Slot)
 			if w := c.stream.WindowsPerEpoch(); w < o.Steps*int64(o.Batch) {
 				t.Fatalf("an epoch of %d windows ends within the test", w)
@@ -124,22 +179,16 @@ func TestSteadyStepAllocatesNothing(t *testing.T) {
 			var m runtime.MemStats
 			var counts []uint64
 			counts = slices.Grow(counts, windows+1)
-			_, err = c.run(t.Context(), &o, New(tr, Config{Steps: o.Steps}), nil, func(r Result) {
+			_, err := c.run(t.Context(), &o, New(tr, Config{Steps: o.Steps}), nil, func(r Result) {
 				if r.Step >= warm && (r.Step-warm)%window == 0 {
 					runtime.ReadMemStats(&m)
 					counts = append(counts, m.Mallocs)
 				}
 			})
-			for _, e := range []error{err, tr.Close()} {
-				if e != nil {
-					t.Error(e)
-				}
+			if err != nil {
+				t.Error(err)
 			}
-			for _, d := range devs {
-				if err := d.Close(); err != nil {
-					t.Error(err)
-				}
-			}
+			closeAll()
 			if len(counts) != windows+1 {
 				t.Fatalf("%d readings", len(counts))
 			}
