@@ -18,17 +18,17 @@ import (
 
 // evalReport is what eval prints with --json and leaves in the run folder.
 type evalReport struct {
-	Path     string  `json:"path"`
-	Step     int64   `json:"step"`
-	Store    string  `json:"store"`
-	DataHash string  `json:"data_hash"`
-	Loss     float64 `json:"loss"` // mean over tokens, nats
-	StdErr   float64 `json:"stderr_over_documents"`
-	Tokens   int64   `json:"tokens"`
-	Rows     int64   `json:"rows"`
-	Docs     int     `json:"documents"`
-	Seq      int     `json:"seq"`
-	DocMask  bool    `json:"doc_mask"`
+	Path     string   `json:"path"`
+	Step     int64    `json:"step"`
+	Store    string   `json:"store"`
+	DataHash string   `json:"data_hash"`
+	Loss     float64  `json:"loss"`                  // mean over tokens, nats
+	StdErr   *float64 `json:"stderr_over_documents"` // null with fewer than two documents
+	Tokens   int64    `json:"tokens"`
+	Rows     int64    `json:"rows"`
+	Docs     int      `json:"documents"`
+	Seq      int      `json:"seq"`
+	DocMask  bool     `json:"doc_mask"`
 }
 
 func (a *app) evalCommand() *cobra.Command {
@@ -62,8 +62,12 @@ The result is printed and kept in RUN/eval/.`,
 				return err
 			}
 			out := evalReport{
-				Path: m.Path, Step: m.Step, Store: s.Config.Data.Val, DataHash: rep.DataHash, Loss: rep.Loss, StdErr: rep.StdErr,
+				Path: m.Path, Step: m.Step, Store: s.Config.Data.Val, DataHash: rep.DataHash, Loss: rep.Loss,
 				Tokens: rep.Tokens, Rows: rep.Rows, Docs: rep.Docs, Seq: s.Options.T, DocMask: s.Options.DocMask,
+			}
+			spread := "" // one document says nothing about the others
+			if rep.Docs > 1 {
+				out.StdErr, spread = &rep.StdErr, fmt.Sprintf(" +- %.4f", rep.StdErr)
 			}
 			b, err := json.MarshalIndent(out, "", "  ")
 			if err != nil {
@@ -80,7 +84,7 @@ The result is printed and kept in RUN/eval/.`,
 				a.printf("%s\n", b)
 				return nil
 			}
-			a.printf("val loss %.4f +- %.4f nats over %d tokens in %d documents\n  %s (step %d) on %s\n", out.Loss, out.StdErr, out.Tokens, out.Docs, out.Path, out.Step, out.Store)
+			a.printf("val loss %.4f%s nats over %d tokens in %d documents\n  %s (step %d) on %s\n", out.Loss, spread, out.Tokens, out.Docs, out.Path, out.Step, out.Store)
 			return nil
 		},
 	}

@@ -3,6 +3,7 @@ package run
 import (
 	"crypto/sha256"
 	"encoding/binary"
+	"errors"
 	"fmt"
 	"slices"
 
@@ -115,6 +116,9 @@ type ValSet struct {
 // NewValSet packs c into rows of T tokens once, in an order of its own seed;
 // limit, if positive, keeps the first rows of that order.
 func NewValSet(c repack.Corpus, T int, limit int64) (*ValSet, error) {
+	if c.NumTokens() == 1 {
+		return nil, errors.New("one token has none after it to predict; prepare the store with more documents for validation")
+	}
 	s, err := repack.NewStream(c, repack.Config{Mode: repack.Fixed, T: T, Tail: repack.Pad})
 	if err != nil {
 		return nil, err
