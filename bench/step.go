@@ -103,7 +103,7 @@ func Step(ctx context.Context, cfg StepConfig, profile bool) (res *StepResult, e
 	if err != nil {
 		return nil, err
 	}
-	b, err := batch.New(devs[0], batch.Config{N: cfg.B, T: cfg.T, Ring: 4})
+	b, err := batch.New(devs[0], batch.Config{N: cfg.B, T: cfg.T, Ring: 4, Vocab: cfg.Model.Vocab})
 	if err != nil {
 		return nil, err
 	}
@@ -112,6 +112,7 @@ func Step(ctx context.Context, cfg StepConfig, profile bool) (res *StepResult, e
 	if err != nil {
 		return nil, err
 	}
+	closers = append(closers, up.Close)
 	p := pipeline.New()
 	rows := pipeline.Source(p, "repack", pipeline.LinkConfig{Items: 4}, repack.Source(stream, cfg.B, 0, total))
 	batches := pipeline.Then(p, "batch", rows, pipeline.LinkConfig{Items: 2, Release: pipeline.ReleaseOf((*item.Batch).Drop)}, b)
