@@ -31,9 +31,10 @@ type Boundary struct {
 	EOS *uint32 `json:"eos"`
 }
 
-// Input is one file the documents came from.
+// Input is a file, or the files of one folder or pattern, that the documents came
+// from.
 type Input struct {
-	Name   string `json:"name"`
+	Name   string `json:"name,omitempty"` // of a single file
 	Bytes  int64  `json:"bytes"`
 	Digest string `json:"digest"`
 }

@@ -299,32 +299,41 @@ func (g *ingest) fingerprint(ctx context.Context) (string, []store.Input, error)
 	}
 	var list []store.Input
 	total := sha256.New()
-	for _, arg := range g.c.Inputs {
-		// The walk is repeated for each argument: it is cheap beside the reading,
-		// and the inputs of all together do not say which argument they belong to.
-		part := g.inputs
-		if len(g.c.Inputs) > 1 {
-			var err error
-			if part, err = shards.Discover([]string{arg}, g.c.Options); err != nil {
-				return "", nil, err
-			}
+	for from := 0; from < len(g.inputs); {
+		to := from
+		for to < len(g.inputs) && g.inputs[to].Arg == g.inputs[from].Arg {
+			to++
 		}
+		part := g.inputs[from:to]
+		from = to
 		g.c.Progress(IngestProgress{Phase: PhaseFingerprint, Total: g.size})
 		d, err := shards.Digest(ctx, part)
 		if err != nil {
 			return "", nil, err
 		}
-		var size int64
-		for _, in := range part {
-			if in.Skip == "" {
-				size += in.Size
-			}
-		}
-		// Not the path: equal data elsewhere gives an equal store.
-		list = append(list, store.Input{Name: filepath.Base(filepath.Clean(arg)), Bytes: size, Digest: d})
+		list = append(list, manifestInput(part, d))
 		fmt.Fprintf(total, "%s\n", d)
 	}
 	return hex.EncodeToString(total.Sum(nil)), list, nil
+}
+
+// manifestInput is what a manifest says about an argument. It must follow from the
+// digest, which decides whether a store is used again: so there is no path, and
+// the name is that of a single file, which the digest holds, and not that of a
+// folder, which it does not.
+func manifestInput(part []shards.Input, digest string) store.Input {
+	in := store.Input{Digest: digest}
+	files := 0
+	for i := range part {
+		if part[i].Skip == "" {
+			files++
+			in.Name, in.Bytes = part[i].Rel, in.Bytes+part[i].Size
+		}
+	}
+	if files != 1 {
+		in.Name = ""
+	}
+	return in
 }
 
 // policies is everything about the reading that can change the store.

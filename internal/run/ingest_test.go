@@ -147,6 +147,56 @@ func TestIngestUsesAStoreOnlyWhenItIsTheSame(t *testing.T) {
 	}
 }
 
+// TestEqualContentEqualBytes: a store that would be used again for other names of
+// the same content is what an ingest of them would write.
+func TestEqualContentEqualBytes(t *testing.T) {
+	t.Chdir(t.TempDir())
+	texts(t, "text", 20)
+	texts(t, "other/words", 20)
+	want := ingest(t, run.IngestConfig{Inputs: []string{"text"}, Out: "a", Tokenizer: "train:280"})
+	for i, input := range []string{"other/words", "other/words/*.txt"} {
+		got := ingest(t, run.IngestConfig{Inputs: []string{input}, Out: fmt.Sprint("b", i), Tokenizer: "train:280"})
+		if got.Train.Key != want.Train.Key || got.Train.Check != want.Train.Check {
+			t.Errorf("%s: key %v and bytes %v are equal", input, got.Train.Key == want.Train.Key, got.Train.Check == want.Train.Check)
+		}
+	}
+	// The name of a single file is in its digest, and then in the manifest.
+	one := ingest(t, run.IngestConfig{Inputs: []string{"text/003.txt", "other"}, Out: "c", Tokenizer: "train:280", Options: shards.Options{Duplicate: shards.Keep}})
+	if in := one.Train.Inputs; len(in) != 2 || in[0].Name != "003.txt" || in[1].Name != "" || in[0].Digest == in[1].Digest || in[1].Bytes < 20*in[0].Bytes/2 {
+		t.Errorf("inputs %+v", in)
+	}
+}
+
+// TestIngestOfAMovingFile: what changes between fingerprint and encoding makes no
+// store, which would carry the key of something else.
+func TestIngestOfAMovingFile(t *testing.T) {
+	t.Chdir(t.TempDir())
+	texts(t, "text", 20)
+	for _, at := range []run.Phase{run.PhaseCount, run.PhaseEncode} {
+		grown := false
+		_, err := run.Ingest(t.Context(), run.IngestConfig{Inputs: []string{"text"}, Out: "x", Tokenizer: "train:280", Workers: 1, Progress: func(p run.IngestProgress) {
+			if p.Phase != at || grown {
+				return
+			}
+			grown = true
+			f, err := os.OpenFile("text/019.txt", os.O_APPEND|os.O_WRONLY, 0)
+			if err == nil {
+				_, err = f.WriteString("more")
+				err = errors.Join(err, f.Close())
+			}
+			if err != nil {
+				t.Error(err)
+			}
+		}})
+		if run.ExitCode(err) != run.ExitData || !strings.Contains(fmt.Sprint(err), "019.txt: changed") {
+			t.Errorf("grown in %s: %v", at, err)
+		}
+		if left, _ := filepath.Glob("x*"); len(left) > 0 {
+			t.Errorf("grown in %s: %v is left", at, left)
+		}
+	}
+}
+
 // TestTokenizerIsTrainedOnTrainingDocuments puts a word into one document and
 // looks for it in the vocabulary: it is there only when that document is not
 // held out.

@@ -7,6 +7,8 @@ import (
 	"encoding/hex"
 	"fmt"
 	"io"
+	"os"
+	"time"
 )
 
 // Digest is a fingerprint of what the inputs hold, in hexadecimal: SHA-256 over
@@ -14,6 +16,10 @@ import (
 // input that is read, in the order of inputs, since that is the order of
 // documents. It reads all bytes once and does not depend on where the files lie
 // or on times. Pipes have no digest: their bytes can be had only once.
+//
+// It notes in inputs the size and modification time of every file: a Source of
+// these inputs stops when a file is no longer the one that was fingerprinted, since
+// its documents would stand under the name of others.
 func Digest(ctx context.Context, inputs []Input) (string, error) {
 	total := sha256.New()
 	part := func(b []byte) {
@@ -58,6 +64,10 @@ func digestFile(ctx context.Context, at *folders, in *Input) ([]byte, error) {
 	if at.buf == nil {
 		at.buf = make([]byte, 256<<10)
 	}
+	before, err := stateOf(in, f)
+	if err != nil {
+		return nil, err
+	}
 	h := sha256.New()
 	size, err := io.CopyBuffer(struct{ io.Writer }{h}, &ctxReader{ctx, f}, at.buf)
 	if err != nil {
@@ -66,5 +76,46 @@ func digestFile(ctx context.Context, at *folders, in *Input) ([]byte, error) {
 		}
 		return nil, fmt.Errorf("shards: %s: %w", in.Path, err)
 	}
+	in.digested = &before
+	if err := in.unchanged(f); err != nil {
+		return nil, err
+	}
+	in.Size = size // which Discover may have seen smaller
 	return binary.LittleEndian.AppendUint64(h.Sum(nil), uint64(size)), nil
+}
+
+// state tells one content of a file from another, as far as that can be done
+// without reading it.
+type state struct {
+	size int64
+	at   time.Time
+}
+
+func stateOf(in *Input, f *os.File) (state, error) {
+	info, err := f.Stat()
+	if err != nil {
+		return state{}, fmt.Errorf("shards: %s: %w", in.Path, err)
+	}
+	return state{info.Size(), info.ModTime()}, nil
+}
+
+// unchanged is an error when the open file is not as Digest read it. Without a
+// digest there is nothing to compare.
+func (in *Input) unchanged(f *os.File) error {
+	if in.digested == nil {
+		return nil
+	}
+	now, err := stateOf(in, f)
+	if err != nil {
+		return err
+	}
+	was := *in.digested
+	if now.size == was.size && now.at.Equal(was.at) {
+		return nil
+	}
+	detail := fmt.Sprintf("it was written to at %s", now.at.Format(time.RFC3339Nano))
+	if now.size != was.size {
+		detail = fmt.Sprintf("it had %d bytes and has %d", was.size, now.size)
+	}
+	return &Error{Path: in.Path, Reason: Changed, Detail: detail + " while it was being ingested", Fix: "wait until nothing writes to it, then start again"}
 }

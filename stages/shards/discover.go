@@ -20,6 +20,7 @@ type Input struct {
 	Compression string // "", "gz" or "zst"
 	Size        int64  // bytes on disk, -1 for a pipe
 	Skip        Reason // why the file is not read; empty for one that is
+	Arg         int    // which argument of Discover it belongs to
 
 	// Options overrides the source's options for this input. Nil means none.
 	// SkipBudget, Duplicate and Child of an override are not used: they concern the
@@ -29,6 +30,8 @@ type Input struct {
 	root   string // folder that was walked; the file is opened below it only
 	stdin  bool
 	walked bool // met while walking, not named by the user
+
+	digested *state // when Digest read it; nil before
 }
 
 // Discover expands files, folders, glob patterns and "-" (standard input) into
@@ -51,13 +54,15 @@ func Discover(inputs []string, o Options) ([]Input, error) {
 	}
 	var all []Input
 	seen := make(map[string]bool)
-	for _, arg := range inputs {
+	for i, arg := range inputs {
 		found, err := discoverOne(arg, o)
 		if err != nil {
 			return nil, err
 		}
 		usable := 0
-		for _, in := range found {
+		for j := range found {
+			found[j].Arg = i
+			in := found[j]
 			key := filepath.Clean(in.Path)
 			if in.stdin {
 				key = "-"

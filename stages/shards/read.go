@@ -20,6 +20,22 @@ func (r *run) input() error {
 		return err
 	}
 	defer f.Close()
+	if err := r.in.unchanged(f); err != nil {
+		return err
+	}
+	err = r.file(f)
+	if cause := context.Cause(r.ctx); cause != nil {
+		return cause
+	}
+	// A change on the way explains whatever else is wrong with the file.
+	if changed := r.in.unchanged(f); changed != nil {
+		return changed
+	}
+	return err
+}
+
+// file reads an open file to its end.
+func (r *run) file(f *os.File) error {
 	if r.in.Kind == KindParquet && r.in.Compression == compNone {
 		return r.parquet(f)
 	}

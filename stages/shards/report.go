@@ -29,6 +29,7 @@ const (
 	Companion    Reason = "companion_file" // README, dataset_info.json and the like beside shards
 
 	Schema  Reason = "schema"  // a sound shard without the text column asked for; never skipped
+	Changed Reason = "changed" // since it was fingerprinted; never skipped
 	damaged Reason = "damaged" // never skipped
 )
 
