@@ -46,6 +46,17 @@ func NewLanes(d Device, label string) (Lanes, error) {
 	return l, nil
 }
 
+// Close waits for and ends the queues that there are.
+func (l *Lanes) Close() error {
+	var errs []error
+	for _, q := range l {
+		if q != nil {
+			errs = append(errs, q.Close())
+		}
+	}
+	return errors.Join(errs...)
+}
+
 // Binding is the memory and the peers of one Exec.
 type Binding struct {
 	Arena  Span            // at least ArenaBytes; may be shared by Execs that run on the same lanes

@@ -70,6 +70,7 @@ func (q *tapeQueue) Record(e Event) error               { return q.d.put("%s rec
 func (q *tapeQueue) Wait(e Event) error                 { return q.d.put("%s wait %d", q.label, e.(*tapeEvent).n) }
 func (q *tapeQueue) Sync(context.Context) error         { return nil }
 func (q *tapeQueue) Idle() time.Duration                { return 0 }
+func (q *tapeQueue) Close() error                       { return nil }
 
 // exchange is a collective that says that it was called.
 type exchange struct{ *fakeOp }

@@ -270,6 +270,10 @@ type Queue interface {
 	// Idle is the time, since the queue was made, in which it had nothing to run
 	// or waited for a mark of another queue. Any goroutine may ask, at any time.
 	Idle() time.Duration
+	// Close waits until everything enqueued has run or been passed over, and ends
+	// the queue: later calls return an error, marks that it recorded stay passed. A
+	// second Close does nothing. Queues that are still open end with their device.
+	Close() error
 }
 
 // ErrDevice is wrapped by the failure that killed a device.

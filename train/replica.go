@@ -235,21 +235,15 @@ func (r *replica) result(ctx context.Context, k int64) (loss, sumsq float32, hal
 	return f[resLoss/4], f[resultSumSq], gpu.BytesToInt32s(b)[resHalt/4] != 0, nil
 }
 
-// drain ends the replica's goroutine and waits for everything it has enqueued.
+// drain ends the replica's goroutine and its queues, after everything it has
+// enqueued.
 func (r *replica) drain() {
 	if r.jobs != nil {
 		close(r.jobs)
 		<-r.served
 		r.jobs = nil
 	}
-	_ = r.d.Run(context.Background(), func() error {
-		for _, q := range r.lanes {
-			if q != nil {
-				_ = q.Sync(context.Background()) // a dead device has reported its error already
-			}
-		}
-		return nil
-	})
+	_ = r.d.Run(context.Background(), r.lanes.Close) // a dead device has reported its error already
 }
 
 // free gives the memory back. Every replica must be drained: the copies of a

@@ -25,6 +25,7 @@ type Device struct {
 	once  sync.Once
 	owner atomic.Pointer[string]
 	syncs atomic.Int64
+	open  atomic.Int64
 }
 
 // Owned wraps d, which it closes with itself.
@@ -43,6 +44,9 @@ func Owned(t testing.TB, d gpu.Device) *Device {
 
 // Syncs counts the calls of Queue.Sync. Each holds up whoever wants to enqueue.
 func (d *Device) Syncs() int64 { return d.syncs.Load() }
+
+// Queues is the number of queues that are open.
+func (d *Device) Queues() int64 { return d.open.Load() }
 
 // goroutine returns the name of the calling goroutine, such as "goroutine 7".
 func goroutine() string {
@@ -107,7 +111,8 @@ func (d *Device) NewQueue(label string) (gpu.Queue, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &queue{d, q}, nil
+	d.open.Add(1)
+	return &queue{d: d, q: q}, nil
 }
 
 // NewEvent is gpu.Device's, inside Run only.
@@ -123,8 +128,9 @@ func (d *Device) Bind(op gpu.Op, at func(gpu.Span) gpu.Span) (gpu.Bound, error) 
 }
 
 type queue struct {
-	d *Device
-	q gpu.Queue
+	d      *Device
+	q      gpu.Queue
+	closed bool
 }
 
 func (q *queue) Do(b gpu.Bound) error {
@@ -161,6 +167,15 @@ func (q *queue) Sync(ctx context.Context) error {
 	q.d.inside("Queue.Sync")
 	q.d.syncs.Add(1)
 	return q.q.Sync(ctx)
+}
+
+func (q *queue) Close() error {
+	q.d.inside("Queue.Close")
+	if !q.closed {
+		q.closed = true
+		q.d.open.Add(-1)
+	}
+	return q.q.Close()
 }
 
 func (q *queue) Idle() time.Duration { return q.q.Idle() }

@@ -276,7 +276,7 @@ func (d *Device) Close() error {
 		return nil
 	}
 	d.closed = true
-	queues := d.queues
+	queues := slices.Clone(d.queues)
 	d.mu.Unlock()
 	for _, q := range queues {
 		q.close()

@@ -3,6 +3,7 @@ package host
 import (
 	"context"
 	"fmt"
+	"slices"
 	"sync"
 	"time"
 
@@ -47,7 +48,7 @@ type queue struct {
 	tasks  chan task
 }
 
-// NewQueue starts a queue. It ends with the device.
+// NewQueue starts a queue. It ends with its Close or with the device.
 func (d *Device) NewQueue(label string) (gpu.Queue, error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -63,7 +64,7 @@ func (d *Device) NewQueue(label string) (gpu.Queue, error) {
 	return q, nil
 }
 
-// run is the queue's goroutine, from NewQueue to the device's Close. On a dead
+// run is the queue's goroutine, from NewQueue to Close, its own or the device's. On a dead
 // device it runs nothing more, but marks still pass: whoever waits for them,
 // on this device or on another, goes on and learns of the failure by itself.
 func (q *queue) run() {
@@ -135,7 +136,7 @@ func (q *queue) put(t task) error {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	if q.closed {
-		return q.d.errClosed()
+		return q.errClosed()
 	}
 	q.tasks <- t
 	return nil
@@ -146,7 +147,7 @@ func (q *queue) record(ev *event) error {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	if q.closed {
-		return q.d.errClosed()
+		return q.errClosed()
 	}
 	q.tasks <- task{kind: taskRecord, ev: ev, gen: ev.issue()}
 	return nil
@@ -156,8 +157,29 @@ func (q *queue) record(ev *event) error {
 func (q *queue) close() {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	q.closed = true
-	close(q.tasks)
+	if !q.closed {
+		q.closed = true
+		close(q.tasks)
+	}
+}
+
+// Close ends the queue; see gpu.Queue.
+func (q *queue) Close() error {
+	q.close()
+	<-q.done
+	q.d.mu.Lock()
+	defer q.d.mu.Unlock()
+	q.d.queues = slices.DeleteFunc(q.d.queues, func(o *queue) bool { return o == q })
+	return nil
+}
+
+func (q *queue) errClosed() error {
+	q.d.mu.Lock()
+	defer q.d.mu.Unlock()
+	if q.d.closed {
+		return q.d.errClosed()
+	}
+	return fmt.Errorf("host: queue %s of device %d is closed", q.label, q.d.ordinal)
 }
 
 // Do enqueues a bound op.

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -380,4 +381,35 @@ func TestFullQueue(t *testing.T) {
 			t.Errorf("%d of %d kernels ran", n, queueDepth+10)
 		}
 	})
+}
+
+// TestQueueClose: a queue ends alone, after its work; its marks stay passed, its
+// device and the other queues go on.
+func TestQueueClose(t *testing.T) {
+	d := open(t, 1, Config{})[0]
+	a, errA := d.NewQueue("a")
+	b, errB := d.NewQueue("b")
+	e, errE := d.NewEvent()
+	span, errS := d.Alloc(64, "test")
+	p, errP := d.AllocPinned(64)
+	if err := errors.Join(errA, errB, errE, errS, errP); err != nil {
+		t.Fatal(err)
+	}
+	defer p.Free()
+	p.Bytes()[7] = 9
+	if err := errors.Join(a.Upload(span, p, 0), a.Record(e), a.Close(), a.Close()); err != nil {
+		t.Fatal(err)
+	}
+	if !e.Done() {
+		t.Error("closed before its work was done")
+	}
+	for what, err := range map[string]error{"Record": a.Record(e), "Sync": a.Sync(t.Context()), "Upload": a.Upload(span, p, 0)} {
+		if err == nil || !strings.Contains(err.Error(), "queue a of device 0 is closed") {
+			t.Errorf("%s on a closed queue: %v", what, err)
+		}
+	}
+	p.Bytes()[7] = 0
+	if err := errors.Join(b.Wait(e), b.Download(p, 0, span), b.Sync(t.Context())); err != nil || p.Bytes()[7] != 9 {
+		t.Errorf("the other queue: %v, byte %d", err, p.Bytes()[7])
+	}
 }

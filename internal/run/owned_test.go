@@ -53,6 +53,14 @@ func TestCallsComeFromTheDevicesGoroutine(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
+			for _, d := range devs {
+				if n := d.(*gputest.Device).Queues(); n > 0 {
+					t.Errorf("%d queues are left on device %d, which more runs will use", n, d.Ordinal())
+				}
+				if m := d.Memory(); len(m) > 1 || len(m) == 1 && m[0].Label != "scratch" {
+					t.Errorf("device %d still holds %v", d.Ordinal(), m)
+				}
+			}
 			if res.Path == "" || res.Val == nil || evaluated == 0 {
 				t.Errorf("path %q, %d evaluations: nothing was tested", res.Path, evaluated)
 			}

@@ -276,6 +276,7 @@ func (r *runner) pipe(ctx context.Context) error {
 	if err != nil {
 		return &Error{ExitDevice, err}
 	}
+	r.closers = append(r.closers, up.Close)
 	rows := pipeline.Source(p, "repack", pipeline.LinkConfig{Items: 4}, repack.Source(r.s.Stream, o.Batch, first, o.Steps))
 	batches := pipeline.Then(p, "batch", rows, pipeline.LinkConfig{Items: 2, Release: pipeline.ReleaseOf((*item.Batch).Drop)}, b)
 	// The device keeps one batch computing and one waiting; the third slot fills.

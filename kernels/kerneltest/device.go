@@ -151,6 +151,7 @@ func (q wideQueue) CopyPeer(dst, src gpu.Span) error {
 }
 
 func (q wideQueue) Idle() time.Duration            { return 0 }
+func (q wideQueue) Close() error                   { return nil }
 func (q wideQueue) Record(e gpu.Event) error       { return nil }
 func (q wideQueue) Wait(e gpu.Event) error         { return nil }
 func (q wideQueue) Sync(ctx context.Context) error { return ctx.Err() }

@@ -5,6 +5,7 @@ package upload
 
 import (
 	"context"
+	"errors"
 	"fmt"
 
 	"refrain/gpu"
@@ -35,7 +36,7 @@ type Stage struct {
 	slot   *item.DeviceBatch
 }
 
-// New creates the copy queues and events. The queues end with their devices.
+// New creates the copy queues and events. Close ends the queues.
 func New(ctx context.Context, c Config) (*Stage, error) {
 	if len(c.Devices) == 0 || c.N < 1 || c.T < 1 || c.N%len(c.Devices) != 0 {
 		return nil, fmt.Errorf("upload: %d rows of %d tokens do not divide among %d devices", c.N, c.T, len(c.Devices))
@@ -44,16 +45,18 @@ func New(ctx context.Context, c Config) (*Stage, error) {
 	for d, dev := range c.Devices {
 		for i := range c.Slots {
 			if m := c.Slot(d, i); m.Len < s.to.Bytes() {
-				return nil, fmt.Errorf("upload: slot %d on device %d has %d bytes, a batch of %dx%d needs %d", i, dev.Ordinal(), m.Len, s.to.N, s.to.T, s.to.Bytes())
+				return nil, errors.Join(fmt.Errorf("upload: slot %d on device %d has %d bytes, a batch of %dx%d needs %d", i, dev.Ordinal(), m.Len, s.to.N, s.to.T, s.to.Bytes()), s.Close())
 			}
 		}
 		err := dev.Run(ctx, func() error {
 			q, err := dev.NewQueue("copy")
-			s.queues = append(s.queues, q)
+			if err == nil {
+				s.queues = append(s.queues, q)
+			}
 			return err
 		})
 		if err != nil {
-			return nil, fmt.Errorf("upload: device %d: %w", dev.Ordinal(), err)
+			return nil, errors.Join(fmt.Errorf("upload: device %d: %w", dev.Ordinal(), err), s.Close())
 		}
 		s.copies = append(s.copies, func() error { return s.copy(d) })
 	}
@@ -63,10 +66,19 @@ func New(ctx context.Context, c Config) (*Stage, error) {
 		return b, s.events(ctx, b)
 	})
 	if err != nil {
-		return nil, fmt.Errorf("upload: %w", err)
+		return nil, errors.Join(fmt.Errorf("upload: %w", err), s.Close())
 	}
 	s.slots = slots
 	return s, nil
+}
+
+// Close ends the copy queues, after the copies they hold.
+func (s *Stage) Close() error {
+	var errs []error
+	for d, q := range s.queues {
+		errs = append(errs, s.c.Devices[d].Run(context.Background(), q.Close))
+	}
+	return errors.Join(errs...)
 }
 
 // events gives b its marks on every device.

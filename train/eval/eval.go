@@ -144,16 +144,11 @@ func (e *Evaluator) loadTables(ctx context.Context, to map[string]gpu.Span) erro
 	return gpu.UploadFloats(ctx, e.d, e.q[gpu.Math], to[extSin], sin)
 }
 
-// release waits for everything on the lanes, then frees what they read and
-// write. A dead device has reported its error already.
+// release ends the lanes after everything on them, then frees what they read and
+// write.
 func release(d gpu.Device, l *gpu.Lanes, spans []gpu.Span, host gpu.Pinned) error {
 	return d.Run(context.Background(), func() error {
-		for _, q := range l {
-			if q != nil {
-				_ = q.Sync(context.Background())
-			}
-		}
-		var errs []error
+		errs := []error{l.Close()}
 		for _, s := range spans {
 			errs = append(errs, d.Free(s))
 		}
