@@ -189,7 +189,7 @@ func (c *PrepareConfig) fillFolder(ctx context.Context, tmp, key string) (*Resul
 			Key: key, Inputs: c.Inputs, Policies: policies,
 		}
 	}
-	s := &splitter{val: c.Val, countText: c.textBytes}
+	s := &splitter{val: c.Val, room: maxHeld, countText: c.textBytes}
 	var err error
 	if s.trainTo, err = store.NewWriter(c.FS, tmp, meta("training")); err != nil {
 		return nil, err

@@ -27,6 +27,10 @@ type Val struct {
 // the smallest hashes.
 const maxValDocs = 1 << 20
 
+// maxHeld bounds their ids, in bytes: documents may be large, and the machine should
+// say so rather than run out of memory.
+const maxHeld = 1 << 30
+
 func (v Val) validate() error {
 	switch {
 	case math.IsNaN(v.Share) || v.Share < 0 || v.Share >= 1:
@@ -81,6 +85,8 @@ type splitter struct {
 	trainTo   *store.Writer
 	valTo     *store.Writer // nil without validation
 	held      draws         // with Docs: the smallest so far
+	heldBytes int64         // of their ids,
+	room      int64         // and the most there may be
 	full      bool          // some have been given up for training,
 	limit     uint64        // of which this is the smallest draw; all below it are held
 	countText func(ids []uint32) int64
@@ -100,10 +106,17 @@ func (s *splitter) add(d document) error {
 		}
 		d.ids = slices.Clone(d.ids)
 		heap.Push(&s.held, drawn{draw, d})
-		if int64(len(s.held)) <= s.val.Docs {
-			return nil
+		s.heldBytes += idBytes(d)
+		if int64(len(s.held)) > s.val.Docs {
+			if err := s.giveUp(); err != nil {
+				return err
+			}
 		}
-		return s.giveUp()
+		if s.heldBytes > s.room {
+			return fmt.Errorf("%s, document %d: finding %v takes more than %d bytes of memory, at %d documents; choose fewer, or a share, which holds none in memory",
+				d.source, d.id, s.val, s.room, len(s.held))
+		}
+		return nil
 	}
 	return s.trainTo.Append(d.id, d.source, d.ids)
 }
@@ -115,12 +128,15 @@ func (s *splitter) giveUp() error {
 	s.full, s.limit = true, s.held[0].draw
 	for len(s.held) > 0 && s.held[0].draw == s.limit {
 		d := heap.Pop(&s.held).(drawn).document
+		s.heldBytes -= idBytes(d)
 		if err := s.trainTo.Append(d.id, d.source, d.ids); err != nil {
 			return err
 		}
 	}
 	return nil
 }
+
+func idBytes(d document) int64 { return 4 * int64(len(d.ids)) }
 
 func (s *splitter) toVal(d document) error {
 	s.valBytes += s.countText(d.ids)
