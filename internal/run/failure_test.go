@@ -35,15 +35,20 @@ func TestNotFinite(t *testing.T) {
 	dir := makeStore(t, 64)
 	for name, c := range map[string]struct {
 		overrides []string
+		mul       float64
 		says      string
 	}{
-		"step":       {[]string{"train.steps=20"}, "step 2 (windows 8 to 15)"},
-		"evaluation": {[]string{"train.steps=1"}, "evaluation of step 1: loss NaN"},
+		"step":       {[]string{"train.steps=20", "eval.every=1000"}, 1e36, "step 2 (windows 8 to 15)"},
+		"evaluation": {[]string{"train.steps=1"}, 1e36, "evaluation of step 1: loss NaN"},
+		"checkpoint": {[]string{"train.steps=1", "optim.lr=9"}, 1e38, "the last checkpoint"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			s := setup(t, dir, append(c.overrides, "train.epochs=null", "optim.min_lr_ratio=1", "optim.warmup_steps=1")...)
 			for role := range s.Options.Optim.LRMul {
-				s.Options.Optim.LRMul[role] = 1e36
+				s.Options.Optim.LRMul[role] = c.mul
+			}
+			if name == "checkpoint" {
+				s.Set = nil // or the evaluation may be first to say so
 			}
 			out := filepath.Join(t.TempDir(), "run")
 			_, err := run.Train(t.Context(), run.Job{Setup: s, Out: out})

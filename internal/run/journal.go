@@ -2,6 +2,7 @@ package run
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"sync"
 	"time"
@@ -11,6 +12,7 @@ import (
 	"refrain/stages/saves"
 	"refrain/stages/step"
 	"refrain/train"
+	"refrain/train/ckpt"
 )
 
 // Watcher is told what happens in a run. Calls are made one at a time.
@@ -250,6 +252,9 @@ func (r *runner) logSave(res *saves.Result) error {
 	// During the run a failed save only costs safety; at the end it is the result
 	// itself.
 	if res.Err != nil && res.Path == "" && res.Last {
+		if errors.Is(res.Err, ckpt.ErrNonFinite) { // as in checkLoss
+			return fmt.Errorf("the last checkpoint: %w: %w", train.ErrNotFinite, res.Err)
+		}
 		return &Error{ExitDisk, fmt.Errorf("the last checkpoint: %w", res.Err)}
 	}
 	if err != nil {
