@@ -9,7 +9,8 @@ import (
 	"unsafe"
 )
 
-// mapping is the bytes of one file. Without mmap they are read into memory.
+// mapping is the bytes of one file. Without mmap they are read into memory, whether
+// OpenOptions.Resident is set or not.
 type mapping struct{ data []byte }
 
 // newMapping reads size bytes of f. It owns f when it succeeds.

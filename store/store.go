@@ -19,7 +19,9 @@ import (
 type OpenOptions struct {
 	// Resident reads all tokens into memory at once, into huge pages where the
 	// system has them, and verifies every checksum on the way. Random gathers are
-	// then free of page faults. Without it the files are mapped.
+	// then free of page faults. Without it the files are mapped and the tokens are
+	// neither read nor verified. A system without mmap, such as Windows, reads them
+	// into ordinary memory either way, and verifies them with Resident only.
 	Resident bool
 	// TokenizerHash, when not empty, must be that of the store.
 	TokenizerHash string
@@ -62,9 +64,9 @@ type batchView struct {
 // Open opens the store in dir. It checks the manifest, the size of every file,
 // every count, the lengths and all document offsets, so that reading afterwards
 // cannot leave a file; it does not read the tokens (see Verify and
-// OpenOptions.Resident). The files stay open until Close.
+// OpenOptions.Resident). Mapped files stay open until Close.
 //
-// The files must not be truncated meanwhile: a read of a mapped page that is gone
+// They must not be truncated meanwhile: a read of a mapped page that is gone
 // ends the process.
 func Open(dir string, o OpenOptions) (*Store, error) {
 	s, err := open(dir, o)

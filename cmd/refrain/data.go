@@ -15,6 +15,7 @@ import (
 
 	"refrain/internal/run"
 	"refrain/stages/repack"
+	"refrain/stages/tokens"
 	"refrain/store"
 	"refrain/tokenize"
 )
@@ -40,9 +41,20 @@ func openStore(dir string) (*store.Store, *tokenize.Tokenizer, error) {
 }
 
 // storeTokenizer reads the tokenizer of a store: beside its manifest, or for a
-// validation store in the folder above. nil means that there is none.
+// validation store, a folder val inside another store, in the folder above. nil means
+// that there is none.
 func storeTokenizer(dir string) (*tokenize.Tokenizer, error) {
-	for _, path := range []string{filepath.Join(dir, "tokenizer.json"), filepath.Join(dir, "..", "tokenizer.json")} {
+	full, err := filepath.Abs(dir)
+	if err != nil {
+		return nil, err
+	}
+	paths := []string{filepath.Join(dir, tokens.TokenizerName)}
+	if above, name := filepath.Split(full); name == tokens.ValDir {
+		if _, err := os.Stat(filepath.Join(above, store.ManifestName)); err == nil {
+			paths = append(paths, filepath.Join(dir, "..", tokens.TokenizerName))
+		}
+	}
+	for _, path := range paths {
 		b, err := os.ReadFile(path)
 		if errors.Is(err, os.ErrNotExist) {
 			continue
