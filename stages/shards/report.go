@@ -108,7 +108,7 @@ type Report struct {
 	Bytes      int64    // text sent
 	BlankLines int64    // JSONL lines with nothing on them; not documents
 	Notes      []string // remarks that concern the whole reading, such as a limit this system lacks
-	Skipped    []Count  // sorted by reason; also holds replaced ones, which were sent
+	Skipped    []Count  // sorted by reason; a record has one reason; also holds replaced ones, which were sent
 }
 
 // Of returns the count of one reason.

@@ -236,7 +236,11 @@ func streamName(in *Input) string {
 }
 
 // document takes one record with text. The bytes are copied.
-func (r *run) document(p place, num int64, text []byte) error {
+func (r *run) document(p place, num int64, text []byte) error { return r.take(p, num, text, false) }
+
+// take is document for text that may have been mended already. A record counts as
+// replaced when it is used, so that it is never counted twice.
+func (r *run) take(p place, num int64, text []byte, mended bool) error {
 	if int64(len(text)) > r.o.MaxDoc {
 		return r.tooLong(p)
 	}
@@ -250,7 +254,7 @@ func (r *run) document(p place, num int64, text []byte) error {
 		if int64(len(text)) > r.o.MaxDoc {
 			return r.tooLong(p)
 		}
-		r.rep.count(Replaced, r.where(p))
+		mended = true
 	}
 	if len(text) == 0 {
 		return r.reject(p, Empty, r.o.Empty, "the document has no text", nil, fixEmpty)
@@ -264,6 +268,9 @@ func (r *run) document(p place, num int64, text []byte) error {
 				"set data.duplicate: skip to leave it out or keep to use it")
 		}
 		r.seen[key] = struct{}{}
+	}
+	if mended {
+		r.rep.count(Replaced, r.where(p))
 	}
 	return r.add(num, text, key)
 }

@@ -279,6 +279,25 @@ func TestPolicies(t *testing.T) {
 	}
 }
 
+// TestOneReasonForARecord: a record that was mended and then left out is counted as
+// left out only, so that the counts add up to the records.
+func TestOneReasonForARecord(t *testing.T) {
+	d := t.TempDir()
+	lines := put(t, d, "a.jsonl", []byte("{\"text\":\"caf\xe9\"}\n{\"text\":\"caf\xe9\"}\n{\"text\":\"long \xe9 long\"}\n{\"text\":\"\\ud800\"}\n{\"text\":\"ok\"}\n{\"x\":\"\xe9\",\"text\":\"\"}\n"))
+	text := put(t, d, "b.txt", []byte("caf\xe9"))
+	r := read(t, Options{InvalidUTF8: Replace, TooLong: Skip, MaxDoc: 8}, lines, text)
+	wantTexts(t, r, "caf\ufffd", "\ufffd", "ok")
+	sum := r.rep.Docs
+	for _, c := range r.rep.Skipped {
+		if c.Reason != Replaced {
+			sum += c.Count
+		}
+	}
+	if r.rep.Of(Replaced) != 2 || r.rep.Of(Duplicate) != 2 || r.rep.Of(TooLong) != 1 || r.rep.Of(Empty) != 1 || sum != r.rep.Records {
+		t.Errorf("%s of %d records", r.rep, r.rep.Records)
+	}
+}
+
 func TestSkipBudget(t *testing.T) {
 	d := t.TempDir()
 	var b bytes.Buffer
