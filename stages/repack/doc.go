@@ -15,5 +15,7 @@
 //	s, err := repack.NewStream(corpus, repack.Config{Mode: repack.Repack, Seed: 7, T: 512})
 //	scored, err := s.ReadRow(g, tokens, targets, starts)
 //
-// The package knows nothing about files, text, devices or models.
+// It reads any Corpus. For the usual one, an open store.Store, it knows faster ways
+// to the ids; what they change is time. It opens no files and knows nothing about
+// text, devices or models.
 package repack

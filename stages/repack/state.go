@@ -18,7 +18,7 @@ type State struct {
 	Mode        string `json:"mode"` // "repack", "block:512"
 	T           int    `json:"T"`
 	Tail        string `json:"tail"`
-	Targets     string `json:"targets"` // "next" or "inside"
+	Targets     string `json:"targets"` // "next", which a configuration calls "all", or "inside"
 	G           int64  `json:"g"`
 }
 
