@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"math"
 
-	"refrain/gpu/host"
 	"refrain/stages/evals"
 	"refrain/train"
 	"refrain/train/eval"
@@ -23,12 +22,12 @@ type Evaluation struct {
 
 // Evaluate measures m on the validation set of s.
 func Evaluate(ctx context.Context, s *Setup, m *Model) (rep *Evaluation, err error) {
-	d, err := host.New(host.Config{Threads: s.Config.Train.Threads * s.Config.Train.Devices}).Open(0)
+	devs, err := OpenDevices(1, s.Config.Train.Threads*s.Config.Train.Devices, false)
 	if err != nil {
-		return nil, &Error{ExitDevice, err}
+		return nil, err
 	}
-	defer func() { err = errors.Join(err, d.Close()) }()
-	ev, err := eval.New(ctx, d, eval.Config{
+	defer func() { err = errors.Join(err, devs.Close()) }()
+	ev, err := eval.New(ctx, devs[0], eval.Config{
 		Model: m.Config, B: s.Config.Eval.Batch, T: s.Options.T, DocMask: s.Options.DocMask, ResetPositions: s.Options.ResetPositions,
 	})
 	if err != nil {

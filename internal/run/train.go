@@ -11,7 +11,6 @@ import (
 	"time"
 
 	"refrain/gpu"
-	"refrain/gpu/host"
 	"refrain/internal/fsx"
 	"refrain/pipeline"
 	"refrain/stages/batch"
@@ -113,7 +112,6 @@ type runner struct {
 	start *Resume // nil for a fresh run
 
 	devs    []gpu.Device
-	own     bool // the devices were opened here
 	trainer *train.Trainer
 	closers []func() error
 
@@ -231,16 +229,12 @@ func (r *runner) openDevices() error {
 		return nil
 	}
 	c := &r.s.Config.Train
-	drv := host.New(host.Config{Devices: c.Devices, Threads: c.Threads * c.Devices, Profile: r.j.Profile})
-	r.own = true
-	for i := range c.Devices {
-		d, err := drv.Open(i)
-		if err != nil {
-			return &Error{ExitDevice, err}
-		}
-		r.devs = append(r.devs, d)
-		r.closers = append(r.closers, d.Close)
+	devs, err := OpenDevices(c.Devices, c.Threads*c.Devices, r.j.Profile)
+	if err != nil {
+		return err
 	}
+	r.devs = devs
+	r.closers = append(r.closers, devs.Close)
 	return nil
 }
 

@@ -16,8 +16,6 @@ import (
 	"runtime"
 	"time"
 
-	"refrain/gpu"
-	"refrain/gpu/host"
 	"refrain/internal/run"
 	"refrain/internal/run/config"
 	"refrain/stages/tokens"
@@ -202,11 +200,11 @@ func (d *demo) setup(a arm, seed int) (*run.Setup, string, error) {
 
 // measure runs a few steps on two devices at once and chooses the plan.
 func (d *demo) measure(ctx context.Context) error {
-	devs, closeAll, err := openDevices()
+	devs, err := openDevices()
 	if err != nil {
 		return err
 	}
-	defer closeAll()
+	defer devs.Close()
 	rate, err := d.speed(ctx, devs)
 	if err != nil {
 		return err
@@ -228,21 +226,4 @@ func (d *demo) measure(ctx context.Context) error {
 // numWorkers is how many runs go on side by side.
 const numWorkers = 2
 
-func openDevices() ([]gpu.Device, func(), error) {
-	drv := host.New(host.Config{Devices: numWorkers, Threads: numWorkers})
-	var devs []gpu.Device
-	closeAll := func() {
-		for _, d := range devs {
-			d.Close()
-		}
-	}
-	for i := range numWorkers {
-		d, err := drv.Open(i)
-		if err != nil {
-			closeAll()
-			return nil, nil, &run.Error{Code: run.ExitDevice, Err: err}
-		}
-		devs = append(devs, d)
-	}
-	return devs, closeAll, nil
-}
+func openDevices() (run.Devices, error) { return run.OpenDevices(numWorkers, numWorkers, false) }

@@ -111,11 +111,11 @@ func (w stepWatch) Note(string)       {}
 
 // runAll makes the runs of the plan, two at a time, and the one that is killed.
 func (d *demo) runAll(ctx context.Context) ([]outcome, error) {
-	devs, closeAll, err := openDevices()
+	devs, err := openDevices()
 	if err != nil {
 		return nil, err
 	}
-	defer closeAll()
+	defer devs.Close()
 	stepsOf := func(a arm) int64 { return int64(a.Epochs) * (uniqueTokens / seq / batchRows) }
 	p := &progress{d: d, began: time.Now()}
 	results := make([]outcome, d.plan.Runs())
