@@ -9,10 +9,12 @@ import (
 	"os/exec"
 	"path/filepath"
 	"runtime"
+	"strconv"
 	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 
 	"refrain/bench"
 	"refrain/gpu/host"
@@ -31,14 +33,31 @@ type benchFlags struct {
 	peers   string
 }
 
-func (f *benchFlags) withPeers() (bool, error) {
-	switch f.compare {
-	case "":
+// check says whether peers answer too. It refuses sizes of c that nothing can be
+// measured at: every whole number of a scenario is at least 1, or at least 0
+// where 0 is the default and stands for a choice.
+func (f *benchFlags) check(c *cobra.Command) (peers bool, err error) {
+	c.Flags().VisitAll(func(g *pflag.Flag) {
+		if g.Value.Type() != "int" || err != nil {
+			return
+		}
+		least := 1
+		if g.DefValue == "0" {
+			least = 0
+		}
+		if n, perr := strconv.Atoi(g.Value.String()); perr != nil || n < least {
+			err = bad(c, "--%s %s; use %d or more", g.Name, g.Value, least)
+		}
+	})
+	switch {
+	case err != nil:
+		return false, err
+	case f.compare == "":
 		return false, nil
-	case "peers":
+	case f.compare == "peers":
 		return true, nil
 	}
-	return false, fmt.Errorf("%w: --compare %q; the only comparison is peers", errUsage, f.compare)
+	return false, bad(c, "--compare %q; the only comparison is peers", f.compare)
 }
 
 func (a *app) benchCommand() *cobra.Command {
@@ -80,7 +99,7 @@ func (a *app) benchStep(f *benchFlags) *cobra.Command {
 		Example: `  refrain bench step --preset micro-3M --count 12 --kernels`,
 		Args:    args(cobra.NoArgs),
 		RunE: func(c *cobra.Command, _ []string) error {
-			peers, err := f.withPeers()
+			peers, err := f.check(c)
 			if err != nil {
 				return err
 			}
@@ -150,7 +169,7 @@ func (a *app) stepWithPeer(ctx context.Context, f *benchFlags, cfg bench.StepCon
 	a.printf("# peer %s\n", p.About)
 	const part = 3 // steps of each side in a round
 	var ratios []float64
-	for range max(1, f.count) {
+	for range f.count {
 		one := cfg
 		one.Steps = part
 		r, err := bench.Step(ctx, one, false)
@@ -179,7 +198,7 @@ func (a *app) benchGEMM(f *benchFlags) *cobra.Command {
 		Short: "The 27 matrix products of small transformers, against the multiply-add peak",
 		Args:  args(cobra.NoArgs),
 		RunE: func(c *cobra.Command, _ []string) error {
-			peers, err := f.withPeers()
+			peers, err := f.check(c)
 			if err != nil {
 				return err
 			}
@@ -219,7 +238,7 @@ func (a *app) benchTokenizer(f *benchFlags) *cobra.Command {
 		Example: `  refrain bench tokenizer -t store/tokenizer.json --compare peers --peer tokenizers`,
 		Args:    args(cobra.ArbitraryArgs),
 		RunE: func(c *cobra.Command, list []string) error {
-			peers, err := f.withPeers()
+			peers, err := f.check(c)
 			if err != nil {
 				return err
 			}
@@ -366,7 +385,7 @@ func (a *app) benchLoader(f *benchFlags) *cobra.Command {
 		Short: "Gather of rows from a resident store, against a widening copy",
 		Args:  args(cobra.NoArgs),
 		RunE: func(c *cobra.Command, _ []string) error {
-			peers, err := f.withPeers()
+			peers, err := f.check(c)
 			if err != nil {
 				return err
 			}
@@ -415,7 +434,7 @@ func (a *app) benchIngest(f *benchFlags) *cobra.Command {
 		Example: `  refrain bench ingest --tokenizer tokenizer.json --count 5`,
 		Args:    args(cobra.ArbitraryArgs),
 		RunE: func(c *cobra.Command, list []string) error {
-			peers, err := f.withPeers()
+			peers, err := f.check(c)
 			if err != nil {
 				return err
 			}
@@ -450,7 +469,7 @@ func (a *app) benchIngest(f *benchFlags) *cobra.Command {
 				return err
 			}
 			return bench.Ingest(c.Context(), bench.IngestConfig{
-				Inputs: list, Tokenizer: t, File: file, Name: name, Workers: f.numThreads(), Rounds: max(1, f.count), Dir: dir,
+				Inputs: list, Tokenizer: t, File: file, Name: name, Workers: f.numThreads(), Rounds: f.count, Dir: dir,
 			}, a.line)
 		},
 	}

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"math"
 	"os"
 	"path/filepath"
 	"strings"
@@ -105,6 +106,14 @@ func (a *app) sampleCommand() *cobra.Command {
   refrain sample runs/first --prompt "" --temperature 0`,
 		Args: args(cobra.ExactArgs(1)),
 		RunE: func(c *cobra.Command, list []string) error {
+			switch {
+			case n < 0:
+				return bad(c, "--tokens %d; use 0 or more", n)
+			case topK < 0:
+				return bad(c, "--top-k %d; use 0 or more", topK)
+			case !(temp >= 0) || math.IsInf(temp, 1):
+				return bad(c, "--temperature %g; use a number from 0 up", temp)
+			}
 			m, err := run.LoadModel(c.Context(), list[0])
 			if err != nil {
 				return err

@@ -17,8 +17,9 @@ func (a *app) planCommand() *cobra.Command {
 		Use:   "plan CONFIG [key=value...]",
 		Short: "Print what a run needs and does, without starting it",
 		Long: `Plan prints parameters, memory, steps, tokens and time, and starts nothing. The
-time is what the machine would need at its own measured rate. A configuration
-with data.inputs gets its store first; train then finds it.`,
+time is what the steps would need at a rate measured now; that of the evaluations
+comes on top. A configuration with data.inputs gets its store first; train then
+finds it.`,
 		Example: `  refrain plan run.yaml data.store=store
   refrain plan run.yaml train.epochs=32 --json`,
 		Args: args(cobra.MinimumNArgs(1)),
@@ -56,13 +57,37 @@ with data.inputs gets its store first; train then finds it.`,
 			for _, u := range p.Memory {
 				a.printf("  %s %s", u.Label, bytesText(u.Bytes))
 			}
-			a.printf("\ntime    about %s at %.0f %% of the peak measured now (%s tok/s)\n", round(time.Duration(p.Seconds*1e9)), 100*p.Share, short(float64(p.Tokens)/p.Seconds))
+			a.printf("\ntime    about %s at %.0f %% of the peak measured now (%s tok/s)\n", round(seconds(p.Seconds)), 100*p.Share, short(float64(p.Tokens)/p.Seconds))
+			a.printf("evals   %s\n", evalPlan(s, p))
 			return nil
 		},
 	}
 	c.Flags().BoolVar(&asJSON, "json", false, "print one JSON object")
 	return c
 }
+
+// evalPlan words what the evaluations of a run cost. They go on beside the steps,
+// on the cores that the steps use, so their time comes on top. A forward pass is
+// taken as a third of a step, which counts the backward pass as two of them.
+func evalPlan(s *run.Setup, p *run.Plan) string {
+	if s.Set == nil {
+		return "none: there is no validation store"
+	}
+	every := s.Config.Eval.Every
+	if every == 0 {
+		every = max(1, p.Steps/20) // as train does
+	}
+	n := (p.Steps + every - 1) / every // those on the way, and one after the last step
+	rows := s.Set.Rows()
+	extra := float64(n*rows*int64(s.Options.T)) * p.TokenFLOPs / 3 / (p.PeakFLOPs * p.Share)
+	text := fmt.Sprintf("%d of %d rows, every %d steps: about %s more", n, rows, every, round(seconds(extra)))
+	if extra > p.Seconds/2 && s.Config.Eval.Rows == 0 {
+		text += "; eval.rows=N reads fewer"
+	}
+	return text
+}
+
+func seconds(x float64) time.Duration { return time.Duration(x * 1e9) }
 
 // bytesText prints a size in binary units.
 func bytesText(n int64) string {
@@ -120,6 +145,5 @@ func (a *app) configCommand() *cobra.Command {
 			return err
 		},
 	}
-	c.AddCommand(initC, show, schema)
-	return c
+	return group(c, initC, show, schema)
 }

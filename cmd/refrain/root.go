@@ -116,12 +116,19 @@ func (a *app) json(v any) error {
 	return err
 }
 
-// args wraps a cobra argument check so that its error is one of usage.
+// args wraps a cobra argument check so that its error is one of usage, and shows
+// what the command takes instead of counting.
 func args(check cobra.PositionalArgs) cobra.PositionalArgs {
 	return func(c *cobra.Command, list []string) error {
-		if err := check(c, list); err != nil {
-			return fmt.Errorf("%w: %w\nsee: %s --help", errUsage, err, c.CommandPath())
+		if check(c, list) == nil {
+			return nil
 		}
-		return nil
+		given := "no argument was given"
+		if len(list) == 1 {
+			given = fmt.Sprintf("%q was given", list[0])
+		} else if len(list) > 1 {
+			given = fmt.Sprintf("%d arguments were given: %q", len(list), list)
+		}
+		return fmt.Errorf("%w: %s; %s\nsee: %s --help", errUsage, c.UseLine(), given, c.CommandPath())
 	}
 }

@@ -4,7 +4,6 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
-	"math"
 	"path/filepath"
 	"strings"
 	"text/tabwriter"
@@ -82,7 +81,9 @@ func stepsOf(r *run.Record) int64 {
 	case t.Steps > 0:
 		return t.Steps
 	case r.Last.Step > 0 && t.Epochs > 0 && r.Last.Epoch > 0:
-		return int64(math.Round(t.Epochs / r.Last.Epoch * float64(r.Last.Step)))
+		// A run ends with the last whole step of its last epoch; the small number
+		// is for a product that is whole but for rounding.
+		return int64(t.Epochs/r.Last.Epoch*float64(r.Last.Step) + 1e-6)
 	}
 	return 0
 }
@@ -121,6 +122,9 @@ func (a *app) runsListCommand() *cobra.Command {
 				found, err := run.FindRuns(dir)
 				if errors.Is(err, fs.ErrNotExist) && byDefault {
 					continue // nothing was trained here yet
+				}
+				if errors.Is(err, fs.ErrNotExist) {
+					err = fmt.Errorf("there is no folder %s; name one that holds runs", dir)
 				}
 				if err != nil {
 					return &run.Error{Code: run.ExitUsage, Err: err}

@@ -192,7 +192,7 @@ func short(x float64) string {
 	for _, u := range []struct {
 		f float64
 		s string
-	}{{1e12, "T"}, {1e9, "G"}, {1e6, "M"}, {1e3, "k"}} {
+	}{{1e18, "E"}, {1e15, "P"}, {1e12, "T"}, {1e9, "G"}, {1e6, "M"}, {1e3, "k"}} {
 		if x >= u.f {
 			return fmt.Sprintf("%.3g%s", x/u.f, u.s)
 		}
@@ -206,6 +206,9 @@ func round(d time.Duration) string {
 		return d.Round(time.Millisecond).String()
 	case d < time.Minute:
 		return d.Round(100 * time.Millisecond).String()
+	case d < time.Hour:
+		return d.Round(time.Second).String()
 	}
-	return d.Round(time.Second).String()
+	m := int64(d.Round(time.Minute) / time.Minute)
+	return fmt.Sprintf("%dh%02dm", m/60, m%60)
 }
