@@ -12,7 +12,6 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"refrain/gpu/host"
 	"refrain/internal/run"
 	"refrain/train/eval"
 )
@@ -127,16 +126,16 @@ func (a *app) sampleCommand() *cobra.Command {
 				stop = append(stop, eos)
 				ids = append([]uint32{eos}, ids...) // a document begins after a boundary
 			}
-			d, err := host.New(host.Config{}).Open(0)
+			devs, err := run.OpenDevices(1, 0, false)
 			if err != nil {
 				return err
 			}
-			defer d.Close()
+			defer devs.Close()
 			maxT := min(m.Config.MaxT, len(ids)+n)
 			if len(ids) >= m.Config.MaxT {
 				return &run.Error{Code: run.ExitUsage, Err: fmt.Errorf("the prompt has %d tokens; the model covers %d positions", len(ids), m.Config.MaxT)}
 			}
-			s, err := eval.NewSampler(c.Context(), d, m.Config, maxT, m.Weights)
+			s, err := eval.NewSampler(c.Context(), devs[0], m.Config, maxT, m.Weights)
 			if err != nil {
 				return err
 			}
