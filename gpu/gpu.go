@@ -174,7 +174,9 @@ type Op interface {
 	// BindHost prepares the Go body over resolved memory. The returned func is
 	// called once a replay and allocates nothing.
 	BindHost(h Host) func()
-	// Launch enqueues the CUDA kernels of the op.
+	// Launch enqueues the CUDA kernels of the op. It depends on the op and on l
+	// alone, so a driver may call it once, when the op is bound, with a Launcher that
+	// keeps what it is given, and replay that; args point to values, which it copies.
 	Launch(l Launcher) error
 }
 

@@ -75,9 +75,6 @@ func NewPlan(s *Scratch, pool *par.Pool, transA, transB bool, m, n, k int, lda, 
 	return p
 }
 
-// FLOPs returns the floating point operations of one Run: 2*m*n*k.
-func (p *Plan) FLOPs() int64 { return 2 * int64(p.m) * int64(p.n) * int64(p.k) }
-
 // Run multiplies. It returns when C is complete, keeps none of the slices and
 // allocates nothing. C must not overlap A or B. It panics when a slice is shorter
 // than its matrix.

@@ -191,9 +191,6 @@ func (f *field) value(c *Config) reflect.Value {
 	return reflect.ValueOf(c).Elem().FieldByIndex(f.index)
 }
 
-// isNull reports whether an optional value is absent.
-func (f *field) isNull(c *Config) bool { return f.optional && f.value(c).IsNil() }
-
 // number returns a numeric value as float64; for a null optional, zero.
 func (f *field) number(c *Config) float64 {
 	v := f.value(c)
