@@ -102,7 +102,7 @@ func choose(quick bool, rate float64, valTokens int64, budget time.Duration) (pl
 			if i == 0 {
 				return p, ""
 			}
-			return p, fmt.Sprintf("this machine reads %.0f tokens a second on each of two threads: the plan is cut to %d epochs and %d seed(s) to take about %.0f s; expect smaller differences", rate, o.epochs, o.seeds, s)
+			return p, fmt.Sprintf("this machine reads %.0f tokens a second on each of two threads: the plan is cut to %d epochs and %s to take about %.0f s; expect smaller differences", rate, o.epochs, []string{"one seed", "two seeds"}[o.seeds-1], s)
 		}
 	}
 	panic("demo: no plan") // the last option is always taken

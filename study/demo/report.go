@@ -31,9 +31,9 @@ func (d *demo) report(path string, results []outcome, findings []string) error {
 	p.Commands = append([]string{"refrain demo" + d.flags()}, commands...)
 	p.Notes = append(p.Notes, "Every run reads the same documents; the seed changes initial weights and order only. Differences are paired on the same validation documents, and their standard error is over documents: the documents, not the tokens, are the independent draws.")
 	if d.note != "" {
-		p.Notes = append(p.Notes, d.note)
+		p.Notes = append(p.Notes, strings.ToUpper(d.note[:1])+d.note[1:]+".")
 	}
-	if d.kill != "" {
+	if len(d.plan.Arms) > 2 { // else it is among the findings
 		p.Notes = append(p.Notes, "Kill and resume: "+d.kill+".")
 	}
 	p.Tables = append(p.Tables, d.armTable(results))

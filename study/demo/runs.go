@@ -137,6 +137,7 @@ func (d *demo) runAll(ctx context.Context) ([]outcome, error) {
 			for i := range jobs {
 				if i == killJob {
 					var err error
+					d.say("kill       a copy of the cheapest run, in a process of its own")
 					if killed, err = d.killAndResume(ctx); err != nil {
 						return fmt.Errorf("kill and resume: %w", err)
 					}

@@ -5,11 +5,13 @@ package report
 
 import (
 	"bufio"
+	"bytes"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 
 	"refrain/internal/run"
 )
@@ -23,6 +25,7 @@ type Step struct {
 	LR    float64
 	TokS  float64 // 0 where not logged
 	Wait  float64
+	Began bool // the first step of a process
 }
 
 // Eval is one validation of a run.
@@ -85,6 +88,10 @@ func Load(folder string) (*Run, error) {
 }
 
 func (r *Run) metrics() error {
+	starts, err := r.starts()
+	if err != nil {
+		return err
+	}
 	f, err := os.Open(filepath.Join(r.Folder, run.MetricsFile))
 	if errors.Is(err, os.ErrNotExist) {
 		return nil
@@ -105,7 +112,7 @@ func (r *Run) metrics() error {
 			for len(r.Steps) > 0 && r.Steps[len(r.Steps)-1].Step >= m.Step {
 				r.Steps = r.Steps[:len(r.Steps)-1]
 			}
-			r.Steps = append(r.Steps, Step{m.Step, m.Epoch, m.Loss, m.Norm, m.LR, m.TokS, m.Wait})
+			r.Steps = append(r.Steps, Step{m.Step, m.Epoch, m.Loss, m.Norm, m.LR, m.TokS, m.Wait, slices.Contains(starts, m.Step-1)})
 			r.Chain = m.Chain
 		case "eval":
 			for len(r.Evals) > 0 && r.Evals[len(r.Evals)-1].Step >= m.Step {
@@ -125,6 +132,28 @@ func (r *Run) metrics() error {
 		}
 	}
 	return nil
+}
+
+// starts returns the steps after which a process began, from the log of the run.
+func (r *Run) starts() (steps []int64, err error) {
+	b, err := os.ReadFile(filepath.Join(r.Folder, run.LogFile))
+	if errors.Is(err, os.ErrNotExist) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	for line := range bytes.Lines(b) {
+		var e struct {
+			Msg  string `json:"msg"`
+			Step int64  `json:"step"`
+		}
+		// A line cut short by a kill is not one about a start.
+		if json.Unmarshal(line, &e) == nil && e.Msg == "started" {
+			steps = append(steps, e.Step)
+		}
+	}
+	return steps, nil
 }
 
 // EpochMeans returns the mean training loss of every whole or begun epoch.
@@ -160,12 +189,32 @@ func ceil(x float64) float64 {
 	return i
 }
 
+// Gaps returns, for every evaluation, its loss minus the mean training loss of
+// the steps since the evaluation before. An evaluation without steps before it
+// has none.
+func (r *Run) Gaps() (epoch, gap []float64) {
+	i := 0
+	for _, e := range r.Evals {
+		var sum float64
+		n := 0
+		for ; i < len(r.Steps) && r.Steps[i].Step <= e.Step; i++ {
+			sum += r.Steps[i].Loss
+			n++
+		}
+		if n > 0 {
+			epoch, gap = append(epoch, e.Epoch), append(gap, e.Loss-sum/float64(n))
+		}
+	}
+	return epoch, gap
+}
+
 // Speed returns the median of the logged speeds in tokens a second, and the
-// largest logged share of waiting after the first logged step.
+// largest logged share of waiting. The first line of the run, and of what was
+// resumed, is left out: it counts the start of the pipeline.
 func (r *Run) Speed() (tokS, wait float64) {
 	var v []float64
 	for i, s := range r.Steps {
-		if s.TokS > 0 && i > 0 {
+		if s.TokS > 0 && i > 0 && !s.Began {
 			v = append(v, s.TokS)
 			wait = max(wait, s.Wait)
 		}

@@ -98,8 +98,8 @@ func (p *Page) figures() []*Figure {
 		Caption: "Mean loss over all tokens of the validation store, a fixed set of documents that no run has read."}
 	tr := &Figure{Title: "Training loss", XLabel: "epochs", YLabel: "nats a token", EpochMarks: true,
 		Caption: "Mean over the steps of each epoch. With repeated data it falls long after the validation loss has turned."}
-	gap := &Figure{Title: "Gap between validation and training", XLabel: "epochs", YLabel: "nats a token", EpochMarks: true, LegendLeft: true,
-		Caption: "Validation loss minus the mean training loss of the epoch it was taken in."}
+	gap := &Figure{Title: "Gap between validation and training", XLabel: "epochs", YLabel: "nats a token", EpochMarks: true,
+		Caption: "Validation loss minus the mean training loss of the steps since the evaluation before. Where it grows, the model learns its training data by heart."}
 	hue := p.hues()
 	for _, r := range p.Runs {
 		name, h, first := hue(r)
@@ -123,11 +123,7 @@ func (p *Page) figures() []*Figure {
 			tr.Series = append(tr.Series, s)
 		}
 		g := Series{Name: label, Hue: h, Dash: !first}
-		for _, e := range r.Evals {
-			if i := slices.Index(ex, ceil(e.Epoch)); i >= 0 {
-				g.X, g.Y = append(g.X, e.Epoch), append(g.Y, e.Loss-ey[i])
-			}
-		}
+		g.X, g.Y = r.Gaps()
 		if len(g.X) > 0 {
 			gap.Series = append(gap.Series, g)
 		}
@@ -143,7 +139,7 @@ func (p *Page) figures() []*Figure {
 
 func (p *Page) runTable() Table {
 	t := Table{Title: "Runs", Head: []string{"run", "steps", "epochs", "train loss", "val loss", "tok/s", "wait", "status", "config", "data", "chain"},
-		Caption: "Train loss is the mean over the last epoch. Speed is the median of the logged steps; wait is the largest logged share of time in which the device had nothing to do. Hashes are shortened."}
+		Caption: "Train loss is the mean over the last epoch. Speed is the median of the logged steps; wait is the largest logged share of time in which the device had nothing to do, the first line after a start left out. Hashes are shortened."}
 	for _, r := range p.Runs {
 		row := []string{r.Name, "0", "", "", "", "", "", "unfinished", short(r.Info.ConfigHash), short(r.Info.DataHash), short(r.Chain)}
 		if n := len(r.Steps); n > 0 {

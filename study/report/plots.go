@@ -5,7 +5,9 @@ import (
 	"fmt"
 	"html/template"
 	"image/color"
+	"math"
 	"slices"
+	"strconv"
 	"strings"
 
 	"gonum.org/v1/plot"
@@ -28,8 +30,25 @@ type Figure struct {
 	Title, XLabel, YLabel string
 	Caption               string
 	Series                []Series
-	EpochMarks            bool // a light line at every whole x
-	LegendLeft            bool // for curves that rise
+	EpochMarks            bool // x counts epochs: ticks and light lines at whole ones
+}
+
+// LegendEntry is a name with the colour of its line; the page shows it beside
+// the figure, where it covers no curve.
+type LegendEntry struct {
+	Name  string
+	Color string // #rrggbb
+	Dash  bool
+}
+
+// Legend returns the entries of the figure's series, in their order.
+func (f *Figure) Legend() []LegendEntry {
+	var out []LegendEntry
+	for _, s := range f.Series {
+		r, g, b, _ := palette(s.Hue).RGBA()
+		out = append(out, LegendEntry{s.Name, fmt.Sprintf("#%02x%02x%02x", r>>8, g>>8, b>>8), s.Dash})
+	}
+	return out
 }
 
 // palette is Okabe and Ito's eight colours, which differ for every kind of
@@ -46,9 +65,6 @@ func palette(i int) color.Color {
 func (f *Figure) SVG() (template.HTML, error) {
 	p := plot.New()
 	p.X.Label.Text, p.Y.Label.Text = f.XLabel, f.YLabel
-	p.Legend.Top, p.Legend.Left = true, f.LegendLeft
-	p.Legend.TextStyle.Font.Size = 9
-	p.Legend.Padding = 2
 	p.X.Label.TextStyle.Font.Size, p.Y.Label.TextStyle.Font.Size = 10, 10
 	p.X.Tick.Label.Font.Size, p.Y.Tick.Label.Font.Size = 9, 9
 	if f.EpochMarks {
@@ -73,7 +89,6 @@ func (f *Figure) SVG() (template.HTML, error) {
 			l.Dashes = []vg.Length{vg.Points(4), vg.Points(3)}
 		}
 		p.Add(l)
-		p.Legend.Add(s.Name, l)
 	}
 	w, h := vg.Points(660), vg.Points(330)
 	c := vgsvg.New(w, h)
@@ -103,6 +118,9 @@ func (f *Figure) marks(p *plot.Plot) error {
 			lo, top = min(lo, s.Y[i]), max(top, s.Y[i])
 		}
 	}
+	if hi >= 2 {
+		p.X.Tick.Marker = plot.TickerFunc(wholeTicks)
+	}
 	for e := 1.0; e <= hi && hi <= 128; e++ {
 		l, err := plotter.NewLine(plotter.XYs{{X: e, Y: lo}, {X: e, Y: top}})
 		if err != nil {
@@ -112,6 +130,19 @@ func (f *Figure) marks(p *plot.Plot) error {
 		p.Add(l)
 	}
 	return nil
+}
+
+// wholeTicks puts labels at whole numbers, at most ten of them, at steps of 1, 2
+// or 5 times a power of ten.
+func wholeTicks(lo, hi float64) (ticks []plot.Tick) {
+	step := 1.0
+	for i := 0; (hi-lo)/step > 10; i++ {
+		step *= []float64{2, 2.5, 2}[i%3]
+	}
+	for x := math.Ceil(lo/step) * step; x <= hi; x += step {
+		ticks = append(ticks, plot.Tick{Value: x, Label: strconv.FormatFloat(x, 'f', -1, 64)})
+	}
+	return ticks
 }
 
 // CSV is the data of the figure, one point a line.
