@@ -9,12 +9,13 @@ import (
 
 	"refrain/internal/run/config"
 	"refrain/stages/repack"
+	"refrain/store"
 )
 
 // selectDocs returns the documents of base that c.data.subset and c.data.pool
 // choose: a pure function of the corpus and the subset's own seed, so that the
 // seeds of order and initialisation never change which documents are read.
-func selectDocs(base repack.Corpus, c *config.Config) (repack.Corpus, error) {
+func selectDocs(base *store.Store, c *config.Config) (repack.Corpus, error) {
 	sub := c.Data.Subset
 	k, n, err := c.Data.PoolOf()
 	if err != nil {
@@ -26,7 +27,8 @@ func selectDocs(base repack.Corpus, c *config.Config) (repack.Corpus, error) {
 	d := uint64(base.NumDocs())
 	order := repack.NewPRP(d, repack.NewKey("subset", sub.Seed, 0))
 	// Pool k is a contiguous part of the permuted documents; a subset is the
-	// start of its pool. Pools are disjoint, and a larger subset holds a smaller.
+	// start of its pool. Pools are disjoint, and a larger subset holds a smaller, to
+	// the token: the document that crosses a budget of tokens is the one that is cut.
 	from, to := uint64(0), d
 	if n > 1 {
 		from, to = d*uint64(k-1)/uint64(n), d*uint64(k)/uint64(n)
@@ -47,40 +49,33 @@ func selectDocs(base repack.Corpus, c *config.Config) (repack.Corpus, error) {
 	if sub.Tokens > 0 && v.tokens < sub.Tokens {
 		return nil, fmt.Errorf("data.subset.tokens = %d, but there are %d tokens to choose from", sub.Tokens, v.tokens)
 	}
+	if len(v.docs) == 0 {
+		return nil, fmt.Errorf("data.pool = %s holds none of the %d documents; use fewer pools", c.Data.Pool, d)
+	}
+	crossing := v.docs[len(v.docs)-1]
 	slices.Sort(v.docs)
 	for _, doc := range v.docs {
-		v.lengths = append(v.lengths, lengths[doc])
+		n := lengths[doc]
+		if over := v.tokens - sub.Tokens; sub.Tokens > 0 && doc == crossing {
+			n -= uint32(over) // less than n, since all others are below the budget
+		}
+		v.lengths = append(v.lengths, n)
 	}
-	v.trim(sub.Tokens)
+	if sub.Tokens > 0 {
+		v.tokens = sub.Tokens
+	}
 	v.seal()
 	return v, nil
 }
 
-// view is a corpus of some documents of another, in the same order.
+// view is a corpus of some documents of a store, in the same order, one of which may
+// be cut. It implements repack.Part.
 type view struct {
-	base    repack.Corpus
+	base    *store.Store
 	docs    []int
 	lengths []uint32
 	tokens  int64
 	print   [32]byte
-}
-
-// trim shortens the last document so that the view has exactly n tokens, as a
-// token budget is stated to the token; 0 leaves it alone.
-func (v *view) trim(n int64) {
-	if over := v.tokens - n; n > 0 && over > 0 {
-		last := len(v.lengths) - 1
-		// The document that crossed the budget is not the last one in corpus order;
-		// cutting whichever stands last keeps the choice independent of the order.
-		for over >= int64(v.lengths[last]) {
-			over -= int64(v.lengths[last])
-			v.tokens -= int64(v.lengths[last])
-			v.docs, v.lengths = v.docs[:last], v.lengths[:last]
-			last--
-		}
-		v.lengths[last] -= uint32(over)
-		v.tokens -= over
-	}
 }
 
 func (v *view) seal() {
@@ -101,6 +96,9 @@ func (v *view) NumDocs() int          { return len(v.docs) }
 func (v *view) NumTokens() int64      { return v.tokens }
 func (v *view) Lengths() []uint32     { return v.lengths }
 func (v *view) Fingerprint() [32]byte { return v.print }
+func (v *view) Part() (*store.Store, []int) {
+	return v.base, v.docs
+}
 func (v *view) Copy(doc, from, to int, dst []int32) {
 	v.base.Copy(v.docs[doc], from, to, dst)
 }

@@ -15,6 +15,7 @@ import (
 	"refrain/internal/num"
 	"refrain/internal/run"
 	"refrain/internal/run/config"
+	"refrain/stages/repack"
 	"refrain/store"
 )
 
@@ -260,5 +261,48 @@ func TestSubsetsAndPools(t *testing.T) {
 	s := setup(t, dir, "data.subset.tokens=700")
 	if n := s.Stream.NumTokens(); n != 700 {
 		t.Errorf("a subset of 700 tokens has %d", n)
+	}
+}
+
+// TestSubsetsNest: a larger budget holds all tokens of a smaller one, and a subset,
+// which has the store's fast ways, gives the tokens of the store.
+func TestSubsetsNest(t *testing.T) {
+	dir := makeStore(t, 96)
+	whole := setup(t, dir).Train
+	var before map[int]uint32
+	for _, n := range []int{500, 640, 700, 1111} {
+		s := setup(t, dir, fmt.Sprintf("data.subset.tokens=%d", n))
+		p, ok := s.Corpus.(repack.Part)
+		if !ok {
+			t.Fatalf("%T is no part of a store", s.Corpus)
+		}
+		_, docs := p.Part()
+		now, sum := map[int]uint32{}, 0
+		for i, doc := range docs {
+			l := p.Lengths()[i]
+			now[doc], sum = l, sum+int(l)
+			got, want := make([]int32, l), make([]int32, l)
+			p.Copy(i, 0, int(l), got)
+			whole.Copy(doc, 0, int(l), want)
+			if l == 0 || !slices.Equal(got, want) {
+				t.Errorf("document %d of %d tokens differs", i, n)
+			}
+		}
+		if sum != n {
+			t.Errorf("a subset of %d tokens has %d", n, sum)
+		}
+		for doc, l := range before {
+			if now[doc] < l {
+				t.Errorf("document %d has %d tokens among %d and fewer among more", doc, l, n)
+			}
+		}
+		before = now
+	}
+	r, err := config.Parse("tiny.yaml", []byte(tinyYAML), []string{"data.store=" + dir, "data.pool=1/1000"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := run.NewSetup(&r.Config, r); err == nil || !strings.Contains(err.Error(), "use fewer pools") {
+		t.Errorf("an empty pool: %v", err)
 	}
 }

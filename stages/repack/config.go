@@ -5,6 +5,8 @@ import (
 	"math"
 	"strconv"
 	"strings"
+
+	"refrain/store"
 )
 
 // Mode says what changes from epoch to epoch.
@@ -88,6 +90,15 @@ type Corpus interface {
 	Copy(doc, from, to int, dst []int32)
 	// Fingerprint identifies the content.
 	Fingerprint() [32]byte
+}
+
+// Part is a Corpus of documents of a store, for which a Stream then has the faster
+// ways that it has for the store itself. Part returns the store and, for each
+// document, its number there; the document is that one or the start of it. Neither
+// changes while a Stream uses it.
+type Part interface {
+	Corpus
+	Part() (s *store.Store, docs []int)
 }
 
 // Config chooses a stream over a corpus.

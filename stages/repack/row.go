@@ -69,8 +69,8 @@ func (s *Stream) ReadRow(g int64, tokens, targets []int32, starts []byte) (score
 		}
 		left := int(d.n) - off
 		take := min(left, T-filled)
-		if s.near != nil {
-			next = s.near.CopyPair(int(d.doc), off, off+take, tokens[filled:], targets[filled:], next)
+		if s.near != nil { // a Part may end before its document: the target written for its end is replaced below
+			next = s.near.CopyPair(s.inStore(int(d.doc)), off, off+take, tokens[filled:], targets[filled:], next)
 		} else {
 			s.copyPair(int(d.doc), off, off+take, left > take, tokens[filled:], targets[filled:])
 		}
@@ -117,18 +117,18 @@ func (s *Stream) aheadOf(p *Plan, row int64) store.Hint {
 	store.Prefetch(unsafe.Pointer(&docs[rows[2].rank]))
 	r := rows[1]
 	d := docs[r.rank]
-	s.near.PrefetchEntry(int(d.doc))
+	s.near.PrefetchEntry(s.inStore(int(d.doc)))
 	if int(d.n-r.off) < T && int(r.rank)+1 < len(docs) {
-		s.near.PrefetchEntry(int(docs[r.rank+1].doc))
+		s.near.PrefetchEntry(s.inStore(int(docs[r.rank+1].doc)))
 	}
 	r = rows[0]
 	d = docs[r.rank]
 	left := int(d.n - r.off)
 	if left < T && int(r.rank)+1 < len(docs) {
 		second := docs[r.rank+1]
-		s.near.Hint(int(second.doc), 0, min(int(second.n), T-left)).Prefetch()
+		s.near.Hint(s.inStore(int(second.doc)), 0, min(int(second.n), T-left)).Prefetch()
 	}
-	return s.near.Hint(int(d.doc), int(r.off), int(r.off)+min(left, T))
+	return s.near.Hint(s.inStore(int(d.doc)), int(r.off), int(r.off)+min(left, T))
 }
 
 // maskLast applies targets=inside to a full row and counts what is scored.

@@ -15,7 +15,8 @@ import (
 // number g.
 type Stream struct {
 	corpus    Corpus
-	near      *store.Store // the corpus, when it is one: it has faster ways than Copy
+	near      *store.Store // the corpus, or what it is a Part of: it has faster ways than Copy
+	part      []int        // for a Part, the documents in the store
 	cfg       Config
 	lengths   []uint32
 	numDocs   int
@@ -33,7 +34,15 @@ type Stream struct {
 // and builds no plan yet.
 func NewStream(c Corpus, cfg Config) (*Stream, error) {
 	s := &Stream{corpus: c, cfg: cfg, lengths: c.Lengths(), numDocs: c.NumDocs(), numTokens: c.NumTokens()}
-	s.near, _ = c.(*store.Store)
+	switch c := c.(type) {
+	case *store.Store:
+		s.near = c
+	case Part:
+		s.near, s.part = c.Part()
+		if err := checkPart(s.near, s.part, s.lengths); err != nil {
+			return nil, err
+		}
+	}
 	if len(s.lengths) != s.numDocs {
 		return nil, fmt.Errorf("stream: the corpus lists %d lengths for %d documents", len(s.lengths), s.numDocs)
 	}
@@ -56,6 +65,29 @@ func NewStream(c Corpus, cfg Config) (*Stream, error) {
 		s.perEpoch = s.maxWindows()
 	}
 	return s, nil
+}
+
+// checkPart checks what ReadRow relies on: documents that are there and not longer
+// than in the store.
+func checkPart(s *store.Store, docs []int, lengths []uint32) error {
+	if len(docs) != len(lengths) {
+		return fmt.Errorf("stream: the corpus lists %d lengths for %d documents of a store", len(lengths), len(docs))
+	}
+	whole := s.Lengths()
+	for i, doc := range docs {
+		if doc < 0 || doc >= len(whole) || lengths[i] > whole[doc] {
+			return fmt.Errorf("stream: document %d of the corpus, %d tokens of document %d of the store, is not there", i, lengths[i], doc)
+		}
+	}
+	return nil
+}
+
+// inStore is the number of a document of the corpus in s.near.
+func (s *Stream) inStore(doc int) int {
+	if s.part != nil {
+		return s.part[doc]
+	}
+	return doc
 }
 
 // Config returns the configuration of the stream.

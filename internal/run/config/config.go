@@ -85,7 +85,7 @@ type Data struct {
 
 // Subset chooses documents before anything else does. Zero means no limit.
 type Subset struct {
-	Tokens int64  `yaml:"tokens" default:"0" min:"0" max:"1099511627776" doc:"stop after the document that reaches this many tokens; 0 = all"`
+	Tokens int64  `yaml:"tokens" default:"0" min:"0" max:"1099511627776" doc:"this many tokens: whole documents, and a part of the one chosen last; 0 = all"`
 	Docs   int64  `yaml:"docs" default:"0" min:"0" max:"1099511627776" doc:"this many documents; 0 = all"`
 	Seed   uint64 `yaml:"seed" default:"0" doc:"seed of the choice"`
 }
