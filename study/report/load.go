@@ -190,14 +190,17 @@ func ceil(x float64) float64 {
 }
 
 // Gaps returns, for every evaluation, its loss minus the mean training loss of
-// the steps since the evaluation before. An evaluation without steps before it
-// has none.
+// the steps just before it, as many as there are up to the first evaluation: the
+// usual distance. An evaluation without steps before it has no gap.
 func (r *Run) Gaps() (epoch, gap []float64) {
-	i := 0
+	end := 0
 	for _, e := range r.Evals {
+		for end < len(r.Steps) && r.Steps[end].Step <= e.Step {
+			end++
+		}
 		var sum float64
 		n := 0
-		for ; i < len(r.Steps) && r.Steps[i].Step <= e.Step; i++ {
+		for i := end - 1; i >= 0 && r.Steps[i].Step > e.Step-r.Evals[0].Step; i-- {
 			sum += r.Steps[i].Loss
 			n++
 		}

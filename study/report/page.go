@@ -99,7 +99,7 @@ func (p *Page) figures() []*Figure {
 	tr := &Figure{Title: "Training loss", XLabel: "epochs", YLabel: "nats a token", EpochMarks: true,
 		Caption: "Mean over the steps of each epoch. With repeated data it falls long after the validation loss has turned."}
 	gap := &Figure{Title: "Gap between validation and training", XLabel: "epochs", YLabel: "nats a token", EpochMarks: true,
-		Caption: "Validation loss minus the mean training loss of the steps since the evaluation before. Where it grows, the model learns its training data by heart."}
+		Caption: "Validation loss minus the mean training loss of the steps before it, as many as lie between evaluations. Where it grows, the model learns its training data by heart."}
 	hue := p.hues()
 	for _, r := range p.Runs {
 		name, h, first := hue(r)

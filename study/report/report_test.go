@@ -4,6 +4,7 @@ import (
 	"math"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -32,6 +33,8 @@ const metrics = `{"type":"step","step":1,"epoch":0.5,"loss":4,"tok_s":10,"wait":
 {"type":"step","step":3,"epoch":1.5,"loss":1,"tok_s":20,"wait":0.8,"chain":"c"}
 {"type":"step","step":4,"epoch":2,"loss":3,"tok_s":120,"wait":0.02,"chain":"d"}
 {"type":"eval","step":4,"loss":6,"tokens":7}
+{"type":"step","step":5,"epoch":2.5,"loss":2,"chain":"e"}
+{"type":"eval","step":5,"loss":7,"tokens":7}
 `
 
 const logLines = `{"msg":"started","step":0}
@@ -44,18 +47,20 @@ func TestLoadKeepsWhatWasDoneLast(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if len(r.Steps) != 4 || r.Steps[2].Loss != 1 || r.Chain != "d" {
+	if len(r.Steps) != 5 || r.Steps[2].Loss != 1 || r.Chain != "e" {
 		t.Errorf("steps %+v, chain %s", r.Steps, r.Chain)
 	}
 	// Starts take time in which the device waits; they are not the run's speed.
 	if tok, wait := r.Speed(); tok != 120 || wait != 0.02 {
 		t.Errorf("speed %v, wait %v", tok, wait)
 	}
+	// The last evaluation comes one step after the one before, and is held against
+	// two steps all the same.
 	epochs, gaps := r.Gaps()
-	if len(gaps) != 2 || epochs[0] != 1 || gaps[0] != 5-3 || epochs[1] != 2 || gaps[1] != 6-2 {
+	if !slices.Equal(epochs, []float64{1, 2, 2.5}) || !slices.Equal(gaps, []float64{5 - 3, 6 - 2, 7 - 2.5}) {
 		t.Errorf("gaps %v at %v", gaps, epochs)
 	}
-	if v, ok := r.FinalVal(); !ok || v != 6 {
+	if v, ok := r.FinalVal(); !ok || v != 7 {
 		t.Errorf("final loss %v, %v", v, ok)
 	}
 }
