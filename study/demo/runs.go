@@ -190,8 +190,14 @@ func (d *demo) killAndResume(ctx context.Context) (chain string, err error) {
 		return "", err
 	}
 	out := filepath.Join(d.o.Out, "killed")
+	// The number of threads is free to differ: bits do not depend on it. In the
+	// quick form this run comes last and has the machine to itself.
+	threads := 1
+	if d.o.Quick {
+		threads = numWorkers
+	}
 	child := func() *exec.Cmd {
-		return exec.CommandContext(ctx, d.o.Binary, "train", filepath.Join(d.o.Out, name+".yaml"), "--out", out, "--resume", "auto", "--quiet")
+		return exec.CommandContext(ctx, d.o.Binary, "train", filepath.Join(d.o.Out, name+".yaml"), fmt.Sprintf("train.threads=%d", threads), "--out", out, "--resume", "auto", "--quiet")
 	}
 	if err := killAfter(child(), steps*3/5, func() (int64, error) {
 		last, _, err := lastStep(out)
