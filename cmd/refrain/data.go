@@ -463,7 +463,11 @@ func (a *app) printSummary(s *storeSummary) {
 	a.printf("%s\n  %d documents, %d tokens (%.3f bytes of text a token), ids %s below %d\n", s.Store, s.Documents, s.Tokens, s.BytesPerToken, s.DType, s.Vocab)
 	l := s.Length
 	a.printf("  tokens a document: min %d  median %d  mean %.1f  90 %% %d  99 %% %d  longest %d\n", l.Min, l.Median, l.Mean, l.P90, l.P99, l.Max)
-	a.printf("  %d shard(s), %s on disk, from %d input file(s)\n", s.Shards, bytesText(s.Bytes), s.Inputs)
+	a.printf("  %d shard(s), %s on disk", s.Shards, bytesText(s.Bytes))
+	if s.Inputs > 0 { // a pipe has no name that a manifest could keep
+		a.printf(", from %d input(s)", s.Inputs)
+	}
+	a.printf("\n")
 	a.printf("  fingerprint %s\n  tokenizer   %s\n", s.Fingerprint, s.TokenizerHash)
 	for _, k := range sortedKeys(s.Counts) {
 		if n := s.Counts[k]; n > 0 {

@@ -45,6 +45,9 @@ The result is printed and kept in RUN/eval/.`,
   refrain eval runs/first data.val=other/val`,
 		Args: args(cobra.MinimumNArgs(1)),
 		RunE: func(c *cobra.Command, list []string) error {
+			if in, ok := strings.CutSuffix(filepath.Dir(filepath.Clean(list[0])), string(filepath.Separator)+run.CkptDir); ok {
+				return bad(c, "%s is in the run %s; eval takes the run, and reads its newest checkpoint", list[0], in)
+			}
 			s, err := run.OpenRun(list[0], append([]string{fmt.Sprintf("eval.rows=%d", rows)}, list[1:]...))
 			if err != nil {
 				return err
@@ -101,6 +104,9 @@ func (a *app) sampleCommand() *cobra.Command {
 	c := &cobra.Command{
 		Use:   "sample RUN",
 		Short: "Generate text from a run's newest checkpoint",
+		Long: `Sample continues a prompt, up to --tokens tokens, the end of the document or
+the length that the model was trained on. RUN may also be one checkpoint's folder.
+Equal seeds give equal text.`,
 		Example: `  refrain sample runs/first --prompt "func main() {" --tokens 100 --seed 1
   refrain sample runs/first --prompt "" --temperature 0`,
 		Args: args(cobra.ExactArgs(1)),

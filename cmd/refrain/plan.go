@@ -3,6 +3,7 @@ package main
 import (
 	"encoding/json"
 	"fmt"
+	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -59,6 +60,10 @@ finds it.`,
 			}
 			a.printf("\ntime    about %s at %.0f %% of the peak measured now (%s tok/s)\n", round(seconds(p.Seconds)), 100*p.Share, short(float64(p.Tokens)/p.Seconds))
 			a.printf("evals   %s\n", evalPlan(s, p))
+			if p.Seconds > 3600 && s.Config.Data.Subset.Tokens == 0 {
+				a.printf("        data.subset.tokens=N trains on a part of the documents, train.epochs=N fewer times\n")
+			}
+			a.printf("next    refrain train %s\n", shellWords(list))
 			return nil
 		},
 	}
@@ -85,6 +90,20 @@ func evalPlan(s *run.Setup, p *run.Plan) string {
 		text += "; eval.rows=N reads fewer"
 	}
 	return text
+}
+
+// shellWords joins arguments as they can be typed again.
+func shellWords(list []string) string {
+	out := make([]string, len(list))
+	for i, w := range list {
+		if w == "" || strings.ContainsFunc(w, func(r rune) bool {
+			return !(r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z' || r >= '0' && r <= '9' || strings.ContainsRune("_-+./:=,@%", r))
+		}) {
+			w = "'" + strings.ReplaceAll(w, "'", `'\''`) + "'"
+		}
+		out[i] = w
+	}
+	return strings.Join(out, " ")
 }
 
 func seconds(x float64) time.Duration { return time.Duration(x * 1e9) }

@@ -202,7 +202,7 @@ func (a *app) ingested(r *run.IngestResult, show *ingestBars, inspect int, asJSO
 		}
 		a.printf("\n")
 	}
-	a.printf("next: refrain config init --preset micro-1M > run.yaml && refrain train run.yaml data.store=%s\n", r.Dir)
+	a.printf("next: refrain config init --preset micro-1M > run.yaml && refrain plan run.yaml data.store=%s\n", shellWords([]string{r.Dir}))
 	return nil
 }
 

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"path/filepath"
 	"strconv"
 
 	"github.com/spf13/cobra"
@@ -28,6 +29,9 @@ func writeTokenizer(path string, t *tokenize.Tokenizer) error {
 func loadTokenizer(c *cobra.Command, path string) (*tokenize.Tokenizer, error) {
 	if path == "" {
 		return nil, bad(c, "name a tokenizer.json with -t FILE")
+	}
+	if fi, err := os.Stat(path); err == nil && fi.IsDir() {
+		return nil, bad(c, "%s is a folder; name the file, for example %s", path, filepath.Join(path, "tokenizer.json"))
 	}
 	f, err := os.Open(path)
 	if err != nil {

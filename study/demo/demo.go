@@ -57,6 +57,10 @@ const marker = "demo.json"
 // Run makes the demonstration. It ends early when ctx is done.
 func Run(ctx context.Context, o Options) (*Outcome, error) {
 	d := &demo{o: o, start: time.Now(), store: filepath.Join(o.Out, "store")}
+	// An earlier demo's folder is emptied only when there is something to put there.
+	if err := d.read(ctx); err != nil {
+		return nil, err
+	}
 	if err := d.claim(); err != nil {
 		return nil, err
 	}
@@ -106,9 +110,8 @@ func (d *demo) claim() error {
 	return os.WriteFile(filepath.Join(d.o.Out, marker), append(b, '\n'), 0o644)
 }
 
-// prepare reads the text, trains the tokenizer on the training documents and
-// writes the store.
-func (d *demo) prepare(ctx context.Context) error {
+// read chooses the text.
+func (d *demo) read(ctx context.Context) error {
 	root, what, err := findCorpus(ctx, d.o.Corpus)
 	if err != nil {
 		return &run.Error{Code: run.ExitUsage, Err: err}
@@ -117,6 +120,11 @@ func (d *demo) prepare(ctx context.Context) error {
 		return &run.Error{Code: run.ExitData, Err: err}
 	}
 	d.say("corpus     %s: %d files, %d bytes", d.corpus.What, len(d.corpus.Docs), d.corpus.Bytes)
+	return nil
+}
+
+// prepare trains the tokenizer on the training documents and writes the store.
+func (d *demo) prepare(ctx context.Context) error {
 	val := tokens.Val{Docs: valDocs}
 	hold, err := tokens.NewHoldout(val)
 	if err != nil {
