@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"strings"
 
 	"github.com/mattn/go-isatty"
 	"github.com/spf13/cobra"
@@ -69,7 +70,42 @@ Exit codes: 0 done, 1 failed, 2 command line or configuration, 3 input refused,
 		a.doctorCommand(), a.dataCommand(), a.tokenizerCommand(), a.configCommand(), a.planCommand(),
 		a.trainCommand(), a.evalCommand(), a.sampleCommand(), a.runsCommand(), a.profileCommand(), a.benchCommand(), a.reportCommand(), a.demoCommand(),
 	)
+	completeChoices(c)
 	return c
+}
+
+// completeChoices lets the shell complete the flags that take one of a few words,
+// here and in all commands below.
+func completeChoices(c *cobra.Command) {
+	for _, f := range []struct {
+		name  string
+		words []string
+	}{
+		{"preset", strings.Split(presetNames(), ", ")},
+		{"mode", []string{"fixed", "block", "reshuffle", "repack"}},
+		{"tail", []string{"drop", "carry", "pad"}},
+		{"targets", []string{"all", "inside"}},
+		{"resume", []string{"auto", "must", "never"}},
+		{"family", []string{"r50k", "cl100k", "o200k"}},
+		{"kind", []string{"text", "jsonl", "parquet", "arrow-file", "arrow-stream"}},
+		{"bad-line", []string{"fail", "skip"}},
+		{"duplicate", []string{"skip", "fail", "keep"}},
+		{"empty", []string{"skip", "fail"}},
+		{"invalid-utf8", []string{"fail", "skip", "replace"}},
+		{"too-long", []string{"fail", "skip"}},
+		{"truncated", []string{"fail", "skip"}},
+		{"compare", []string{"peers"}},
+		{"peer", []string{"tokenizers", "gigatoken"}},
+	} {
+		if c.Flag(f.name) != nil {
+			// It fails for a flag that is not there or was registered before only;
+			// the second holds for --compare below bench, which has it already.
+			_ = c.RegisterFlagCompletionFunc(f.name, cobra.FixedCompletions(f.words, cobra.ShellCompDirectiveNoFileComp))
+		}
+	}
+	for _, below := range c.Commands() {
+		completeChoices(below)
+	}
 }
 
 // group makes c a command that only has others below it: an unknown one is a
