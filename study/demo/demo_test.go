@@ -147,3 +147,29 @@ func TestDemoNeverEmptiesAStrangersFolder(t *testing.T) {
 		}
 	}
 }
+
+func TestTheComparisonIsWithTheBetterUsualRecipe(t *testing.T) {
+	p := fullPlan(8, 1)
+	for _, c := range []struct {
+		fixed, early float64
+		want         string
+	}{{5.03, 5.10, "fixed-0.1"}, {5.20, 5.10, "baseline"}} {
+		var results []outcome
+		for i, a := range p.Arms {
+			o := outcome{Arm: a}
+			o.Val.Loss = []float64{c.fixed, 4.9, 4.8, 4.7, c.early}[i]
+			results = append(results, o)
+		}
+		if a := p.usual(results); a.Name != c.want {
+			t.Errorf("FIXED %.2f, early stop %.2f: compared with %s, want %s", c.fixed, c.early, a.Name, c.want)
+		}
+	}
+}
+
+func TestCurvesAreNamedByTheirArm(t *testing.T) {
+	for _, a := range fullPlan(8, 1).Arms {
+		if n := armName(a.Name + "-seed10"); n != a.Name {
+			t.Errorf("a run of %s is drawn as %s", a.Name, n)
+		}
+	}
+}

@@ -91,6 +91,19 @@ func mean(x []float64) float64 {
 	return s / float64(len(x))
 }
 
+// usual is the better of the two recipes with usual decay and without repacking:
+// all epochs, or half of them. Half is the better where the loss turns, and with
+// few epochs it does not; to be held against the worse one proves nothing.
+func (p plan) usual(results []outcome) arm {
+	best, least := p.Arms[0], math.Inf(1)
+	for _, a := range []arm{p.Arms[4], p.Arms[0]} {
+		if _, l := pooled(results, a.Name); mean(l) < least {
+			best, least = a, mean(l)
+		}
+	}
+	return best
+}
+
 // findings says in three lines what was found.
 func (d *demo) findings(results []outcome) []string {
 	order := pair(results, "fixed-0.1", "repack-0.1")
@@ -104,10 +117,10 @@ func (d *demo) findings(results []outcome) []string {
 		lines = append(lines, fmt.Sprintf("decay: 0.1 minus 3.2 under REPACK: %v: %s; FIXED minus REPACK at 3.2: %v", reg,
 			reg.verdict("strong decay helps", "strong decay hurts here"), orderReg))
 		_, best := pooled(results, "repack-3.2")
-		_, base := pooled(results, "baseline")
-		vs := pair(results, "baseline", "repack-3.2")
-		lines = append(lines, fmt.Sprintf("against the honest baseline (%d epochs, decay 0.1, val %.3f): REPACK with decay 3.2 at %d epochs has val %.3f, a difference of %v",
-			d.plan.killArm().Epochs, mean(base), d.plan.Arms[3].Epochs, mean(best), vs))
+		base := d.plan.usual(results)
+		_, baseLoss := pooled(results, base.Name)
+		lines = append(lines, fmt.Sprintf("against the better of the usual recipes (%s: %d epochs, decay 0.1, val %.3f): REPACK with decay 3.2 at %d epochs has val %.3f, a difference of %v",
+			base.Name, base.Epochs, mean(baseLoss), d.plan.Arms[3].Epochs, mean(best), pair(results, base.Name, "repack-3.2")))
 	} else {
 		_, f := pooled(results, "fixed-0.1")
 		_, r := pooled(results, "repack-0.1")

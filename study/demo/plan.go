@@ -41,7 +41,7 @@ func fullPlan(epochs, seeds int) plan {
 		{"repack-0.1", "repack", epochs, 0.1, 0, "packed anew every epoch; usual decay"},
 		{"fixed-3.2", "fixed", epochs, 3.2, 3.2, "same rows every epoch; decay 3.2, embedding too"},
 		{"repack-3.2", "repack", epochs, 3.2, 3.2, "packed anew every epoch; decay 3.2, embedding too"},
-		{"baseline", "reshuffle", max(1, epochs/2), 0.1, 0, "the honest baseline: fewer epochs, stopped near its best, new order of the same rows"},
+		{"baseline", "reshuffle", max(1, epochs/2), 0.1, 0, "fewer epochs, as one stops where the loss turns; new order of the same rows"},
 	}}
 }
 

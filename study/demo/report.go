@@ -20,7 +20,7 @@ func (d *demo) report(path string, results []outcome, findings []string) error {
 	}
 	// Arms first, so that curves of one arm stand together.
 	p.Runs = byArm(d.plan, p.Runs)
-	p.Group = func(r *report.Run) string { return strings.TrimRight(strings.TrimRight(r.Name, "0123456789"), "-sed") }
+	p.Group = func(r *report.Run) string { return armName(r.Name) }
 	facts, commands := report.Provenance(p.Runs)
 	p.Facts = append([][2]string{
 		{"corpus", fmt.Sprintf("%s: %d files, %d bytes, digest %.16s", d.corpus.What, len(d.corpus.Docs), d.corpus.Bytes, d.corpus.digest())},
@@ -52,6 +52,14 @@ func (d *demo) flags() string {
 		s += " --corpus DIR"
 	}
 	return s
+}
+
+// armName is the name of a run without its seed.
+func armName(run string) string {
+	if i := strings.LastIndex(run, "-seed"); i >= 0 {
+		return run[:i]
+	}
+	return run
 }
 
 func byArm(p plan, runs []*report.Run) (out []*report.Run) {
@@ -101,6 +109,7 @@ func (d *demo) pairTable(results []outcome) report.Table {
 		add("fixed-3.2", "repack-3.2")
 		add("fixed-0.1", "fixed-3.2")
 		add("repack-0.1", "repack-3.2")
+		add("fixed-0.1", "repack-3.2")
 		add("baseline", "repack-0.1")
 		add("baseline", "repack-3.2")
 	}
