@@ -2,9 +2,11 @@ package run
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"time"
 
+	"refrain/pipeline"
 	"refrain/stages/evals"
 )
 
@@ -30,9 +32,38 @@ func (r *runner) finished(ctx context.Context) error {
 		return nil
 	}
 	begin := time.Now()
-	e, err := Evaluate(ctx, r.s, &Model{Config: r.s.Options.Model, Weights: r.start.Weights, Step: step})
+	var e *Evaluation
+	err = r.untilStop(ctx, func(ctx context.Context) (err error) {
+		e, err = Evaluate(ctx, r.s, &Model{Config: r.s.Options.Model, Weights: r.start.Weights, Step: step})
+		return err
+	})
 	if err != nil {
 		return err
 	}
 	return r.logEval(&evals.Result{Step: step, Result: e.Result, Busy: time.Since(begin)})
+}
+
+// untilStop calls f with a context that a stop of the job ends too. It returns
+// ErrStopped when f failed because of that.
+func (r *runner) untilStop(ctx context.Context, f func(context.Context) error) error {
+	work, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	g := pipeline.NewGroup(ctx)
+	g.Go(func(ctx context.Context) error {
+		select {
+		case <-r.j.Stop:
+			cancel(ErrStopped)
+		case <-ctx.Done():
+		}
+		return nil
+	})
+	err := f(work)
+	g.Stop()
+	if waitErr := g.Wait(); waitErr != nil {
+		return errors.Join(err, waitErr)
+	}
+	if errors.Is(err, ErrStopped) {
+		return ErrStopped
+	}
+	return err
 }

@@ -416,3 +416,33 @@ func TestLastEvaluationIsMadeUpFor(t *testing.T) {
 		}
 	}
 }
+
+// TestStopDuringTheLastEvaluation: a stop that comes after the last step does not
+// wait for the evaluation of the final model; the run is not called done without
+// it, and the next start makes up for it.
+func TestStopDuringTheLastEvaluation(t *testing.T) {
+	s := setup(t, makeStore(t, 1600), "train.epochs=null", "train.steps=3", "eval.every=1000", "eval.batch=1")
+	want, err := run.Train(t.Context(), run.Job{Setup: s, Out: filepath.Join(t.TempDir(), "straight")})
+	if err != nil {
+		t.Fatal(err)
+	}
+	out := filepath.Join(t.TempDir(), "run")
+	stop := make(chan struct{})
+	w := &watcher{onStep: func(i run.StepInfo) {
+		if i.Step == want.Steps-1 { // the last step is on the device already
+			close(stop)
+		}
+	}}
+	res, err := run.Train(t.Context(), run.Job{Setup: s, Out: out, Stop: stop, Watch: w})
+	if !errors.Is(err, run.ErrStopped) || res.Step != want.Steps || res.Val != nil {
+		t.Fatalf("step %d of %d, evaluation %+v, %v", res.Step, want.Steps, res.Val, err)
+	}
+	// A stop ends the made-up evaluation as well.
+	if res, err = run.Train(t.Context(), run.Job{Setup: s, Out: out, Resume: run.ResumeAuto, Stop: stop}); !errors.Is(err, run.ErrStopped) || res.Val != nil {
+		t.Fatalf("evaluation %+v, %v", res.Val, err)
+	}
+	res, err = run.Train(t.Context(), run.Job{Setup: s, Out: out, Resume: run.ResumeAuto})
+	if err != nil || res.Val == nil || res.Val.Loss != want.Val.Loss || res.Chain != want.Chain {
+		t.Errorf("the run comes to %+v, %v; the one that never stopped to %+v", res.Val, err, want.Val)
+	}
+}

@@ -47,7 +47,7 @@ type Job struct {
 	// configuration's. Otherwise CPU devices are opened for the run.
 	Devices []gpu.Device
 	Profile bool            // keep kernel times, when devices are opened here
-	Stop    <-chan struct{} // closed: finish the step, save, end with ErrStopped
+	Stop    <-chan struct{} // closed: finish the step, leave evaluations, save, end with ErrStopped
 	Limit   int64           // stop after this many steps in total, as by Stop; 0 means none
 	Watch   Watcher         // nil: nobody watches
 	OnStart func(*Running)  // called once everything stands, before the first step
@@ -114,6 +114,7 @@ type runner struct {
 	devs    []gpu.Device
 	trainer *train.Trainer
 	closers []func() error
+	evals   *evals.Stage // nil without a validation set
 
 	mu     sync.Mutex // guards res and watch calls, made by several sinks
 	res    *Result
@@ -311,7 +312,8 @@ func (r *runner) pipe(ctx context.Context) error {
 	if err != nil {
 		return r.classify(err)
 	}
-	if st.Stopped() {
+	// Without its last evaluation a run is not done: the next start makes up for it.
+	if st.Stopped() || r.evals != nil && r.evals.LeftOut() == o.Steps {
 		return ErrStopped
 	}
 	return nil
@@ -385,9 +387,10 @@ func (r *runner) addEvals(ctx context.Context, p *pipeline.Pipeline, results *pi
 		Items: 1, DropOldest: true, Release: pipeline.ReleaseOf((*train.Snapshot).Release),
 	})
 	st.EvalTo(pool, out)
-	done := pipeline.Then(p, "evals", in, pipeline.LinkConfig{Items: 4}, evals.New(evals.Config{
-		Evaluator: ev, Set: r.s.Set, Docs: r.s.Set.Docs, NumDocs: r.s.Set.NumDocs(),
-	}))
+	r.evals = evals.New(evals.Config{
+		Evaluator: ev, Set: r.s.Set, Docs: r.s.Set.Docs, NumDocs: r.s.Set.NumDocs(), Stop: r.j.Stop,
+	})
+	done := pipeline.Then(p, "evals", in, pipeline.LinkConfig{Items: 4}, r.evals)
 	pipeline.Sink(p, "evals-log", done, pipeline.StageFunc[evals.Result, struct{}](r.logEvals))
 	return nil
 }

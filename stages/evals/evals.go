@@ -35,28 +35,68 @@ type Config struct {
 	// at for consecutive runs [from, to) of targets of document doc.
 	Docs    func(row int64, at func(doc, from, to int))
 	NumDocs int
+	// Stop, once closed, ends the evaluation under way at its next pass, and lets
+	// go of the snapshots that wait unmeasured. Nil means never.
+	Stop <-chan struct{}
 }
 
 // Stage evaluates snapshots and releases them. It implements
 // pipeline.Stage[*train.Snapshot, Result].
-type Stage struct{ c Config }
+type Stage struct {
+	c       Config
+	leftOut int64
+}
 
 // New returns the stage.
-func New(c Config) *Stage { return &Stage{c} }
+func New(c Config) *Stage { return &Stage{c: c} }
+
+// LeftOut returns, after Run, the step of the newest snapshot that was not
+// measured because of Config.Stop; 0 when there was none.
+func (s *Stage) LeftOut() int64 { return s.leftOut }
+
+var errStop = errors.New("stop requested")
 
 // Run evaluates until the input ends.
 func (s *Stage) Run(ctx context.Context, in pipeline.In[*train.Snapshot], out pipeline.Out[Result]) error {
+	// A stop ends measuring, not receiving: what is still sent has to be released.
+	measure, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	g := pipeline.NewGroup(ctx)
+	g.Go(func(ctx context.Context) error {
+		select {
+		case <-s.c.Stop:
+			cancel(errStop)
+		case <-ctx.Done():
+		}
+		return nil
+	})
+	err := s.loop(ctx, measure, in, out)
+	g.Stop()
+	return errors.Join(err, g.Wait())
+}
+
+func (s *Stage) loop(ctx, measure context.Context, in pipeline.In[*train.Snapshot], out pipeline.Out[Result]) error {
 	for snap, err := range pipeline.Each(ctx, in) {
 		if err != nil {
 			return err
 		}
-		pipeline.AtIndex(ctx, "snapshot of step", snap.Step)
-		res, err := s.Evaluate(ctx, snap)
-		snap.Release()
-		if errors.Is(err, train.ErrNotFinite) {
-			continue // the step stage reports it
+		step := snap.Step
+		pipeline.AtIndex(ctx, "snapshot of step", step)
+		var res Result
+		select {
+		case <-s.c.Stop: // even when an evaluation would end before it is noticed
+			err = errStop
+		default:
+			res, err = s.Evaluate(measure, snap)
 		}
-		if err != nil {
+		snap.Release()
+		switch {
+		case errors.Is(err, train.ErrNotFinite):
+			continue // the step stage reports it
+		case errors.Is(err, errStop):
+			s.leftOut = step
+			continue
+		case err != nil:
 			return err
 		}
 		if err := out.Send(ctx, res); err != nil {

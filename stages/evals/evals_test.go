@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"math"
 	"reflect"
+	"sync"
 	"testing"
 
 	"go.uber.org/goleak"
@@ -218,5 +219,59 @@ func TestDropOldest(t *testing.T) {
 	}))
 	if err := p.Run(t.Context()); err != nil || len(got) != 1 || got[0] != n {
 		t.Errorf("evaluated %v, %v; want [%d]", got, err, n)
+	}
+}
+
+// endless is a set that takes far longer to measure than a stop may wait, and
+// asks for the stop itself.
+type endless struct {
+	set
+	stop func()
+}
+
+func (endless) Rows() int64 { return 1 << 40 }
+
+func (e endless) ReadRow(g int64, tokens, targets []int32, starts []byte) (int, error) {
+	if g == 4 {
+		e.stop()
+	}
+	return e.set.ReadRow(g%numRows, tokens, targets, starts)
+}
+
+// TestStop: a stop ends the evaluation under way, and the snapshots behind it go
+// home unmeasured.
+func TestStop(t *testing.T) {
+	const n = 3
+	r := newRig(t, n)
+	stop := make(chan struct{})
+	st := New(Config{Evaluator: r.ev, Set: endless{stop: sync.OnceFunc(func() { close(stop) })}, Stop: stop})
+	p := pipeline.New()
+	all := r.take(t, n)
+	src := pipeline.Source(p, "step", pipeline.LinkConfig{Items: 1}, pipeline.StageFunc[struct{}, *train.Snapshot](func(ctx context.Context, _ pipeline.In[struct{}], out pipeline.Out[*train.Snapshot]) error {
+		for _, s := range all {
+			if err := out.Send(ctx, s); err != nil {
+				return err
+			}
+		}
+		return nil
+	}))
+	pipeline.Sink(p, "log", pipeline.Then(p, "evals", src, pipeline.LinkConfig{Items: 1}, st), pipeline.StageFunc[Result, struct{}](
+		func(ctx context.Context, in pipeline.In[Result], _ pipeline.Out[struct{}]) error {
+			for v, err := range pipeline.Each(ctx, in) {
+				if err != nil {
+					return err
+				}
+				t.Errorf("a result of step %d after the stop", v.Step)
+			}
+			return nil
+		}))
+	if err := p.Run(t.Context()); err != nil {
+		t.Error(err)
+	}
+	if got := st.LeftOut(); got != n {
+		t.Errorf("the newest snapshot left out is of step %d, want %d", got, n)
+	}
+	for _, s := range r.take(t, n) { // all are home
+		s.Release()
 	}
 }
