@@ -96,7 +96,12 @@ func (a *app) reportCommand() *cobra.Command {
 		Short:   "Write one self-contained HTML page about runs",
 		Example: `  refrain report runs/a runs/b -o report.html`,
 		Args:    args(cobra.MinimumNArgs(1)),
-		RunE: func(_ *cobra.Command, list []string) error {
+		RunE: func(c *cobra.Command, list []string) error {
+			if out != "" {
+				if err := folderOf(c, out); err != nil {
+					return err
+				}
+			}
 			p := &report.Page{Title: title}
 			for _, dir := range list {
 				r, err := report.Load(dir)

@@ -298,6 +298,9 @@ settings, and do not depend on the order of documents or the number of workers.`
 			if _, err := os.Stat(out); err == nil {
 				return bad(c, "%s is there already; remove it or choose another file", out)
 			}
+			if err := folderOf(c, out); err != nil {
+				return err
+			}
 			show := a.showIngest()
 			t, err := run.TrainTokenizer(c.Context(), run.IngestConfig{
 				Inputs: list, Options: r.options(), Family: family, Workers: r.workers, Stdin: a.stdin, Progress: show.progress,

@@ -5,7 +5,9 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"os"
+	"path/filepath"
 	"strings"
 
 	"github.com/mattn/go-isatty"
@@ -167,4 +169,14 @@ func args(check cobra.PositionalArgs) cobra.PositionalArgs {
 		}
 		return fmt.Errorf("%w: %s; %s\nsee: %s --help", errUsage, c.UseLine(), given, c.CommandPath())
 	}
+}
+
+// folderOf refuses a file to write whose folder is not there, before there is
+// anything to write.
+func folderOf(c *cobra.Command, path string) error {
+	dir := filepath.Dir(path)
+	if _, err := os.Stat(dir); errors.Is(err, fs.ErrNotExist) {
+		return bad(c, "there is no folder %s to write %s in; make it first", dir, filepath.Base(path))
+	}
+	return nil
 }
