@@ -14,7 +14,23 @@ import (
 // Policy is the precision of activations. Parameters, gradients, moments,
 // norms and reductions are f32 whatever it says.
 type Policy struct {
-	Act gpu.DType // F32; BF16 arrives with mixed precision
+	Act gpu.DType // F32, the zero value; BF16 arrives with mixed precision
+}
+
+// PolicyOf returns the policy of that name in a configuration: "f32".
+func PolicyOf(name string) (Policy, error) {
+	if name != gpu.F32.String() {
+		return Policy{}, fmt.Errorf("precision %q; it must be f32", name)
+	}
+	return Policy{Act: gpu.F32}, nil
+}
+
+// Validate reports a precision that no Program can be recorded in.
+func (p Policy) Validate() error {
+	if p.Act != gpu.F32 {
+		return fmt.Errorf("activations in %v; the precision must be f32", p.Act)
+	}
+	return nil
 }
 
 // Batch is the rows a Program works on and the switches that go with them.
@@ -102,8 +118,8 @@ type recorder struct {
 }
 
 func newRecorder(r *gpu.Recorder, c Config, b Batch, tab Tables, pol Policy, tag string) *recorder {
-	if pol.Act != gpu.F32 {
-		r.Fail(fmt.Errorf("model: activations in %v are not supported; use f32", pol.Act))
+	if err := pol.Validate(); err != nil {
+		r.Fail(fmt.Errorf("model: %w", err))
 	}
 	if err := c.Validate(); err != nil {
 		r.Fail(fmt.Errorf("model: %w", err))

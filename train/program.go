@@ -110,7 +110,7 @@ func (t *stepRecorder) leaf(i int, dst gpu.Tensor) {
 		Scale:   t.hyper.View(hyperScale, 1),
 		Tables:  t.tab,
 		Batch:   batchViews(t.batch, lay, i*rows, rows, o.DocMask, o.ResetPositions),
-		Policy:  model.Policy{Act: gpu.F32},
+		Policy:  o.Policy,
 		Shards:  o.Shards / o.Devices / o.Micro,
 		Tag:     fmt.Sprintf("s%d.", i),
 	})

@@ -29,6 +29,7 @@ type Options struct {
 
 	DocMask        bool
 	ResetPositions bool
+	Policy         model.Policy // precision; the zero value is f32
 }
 
 // Validate reports every impossible value at once.
@@ -39,6 +40,9 @@ func (o *Options) Validate() error {
 		errs = append(errs, err)
 	}
 	if err := o.Optim.Validate(); err != nil {
+		errs = append(errs, err)
+	}
+	if err := o.Policy.Validate(); err != nil {
 		errs = append(errs, err)
 	}
 	if o.Steps < 1 {

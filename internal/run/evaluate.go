@@ -29,6 +29,7 @@ func Evaluate(ctx context.Context, s *Setup, m *Model) (rep *Evaluation, err err
 	defer func() { err = errors.Join(err, devs.Close()) }()
 	ev, err := eval.New(ctx, devs[0], eval.Config{
 		Model: m.Config, B: s.Config.Eval.Batch, T: s.Options.T, DocMask: s.Options.DocMask, ResetPositions: s.Options.ResetPositions,
+		Policy: s.Options.Policy,
 	})
 	if err != nil {
 		return nil, err

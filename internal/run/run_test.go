@@ -306,3 +306,18 @@ func TestSubsetsNest(t *testing.T) {
 		t.Errorf("an empty pool: %v", err)
 	}
 }
+
+// TestPrecisionReachesTheTrainer: what train.precision says is what the Programs
+// are recorded in.
+func TestPrecisionReachesTheTrainer(t *testing.T) {
+	dir := makeStore(t, 16)
+	s := setup(t, dir, "train.precision=f32")
+	if got, want := s.Options.Policy.Act.String(), s.Config.Train.Precision; got != want {
+		t.Errorf("activations in %s, train.precision is %s", got, want)
+	}
+	c := *s.Config
+	c.Train.Precision = "f16"
+	if again, err := run.NewSetup(&c, nil); err == nil || !strings.Contains(err.Error(), "train.precision") {
+		t.Errorf("%+v, %v; want an error that says train.precision", again, err)
+	}
+}

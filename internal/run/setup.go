@@ -193,6 +193,9 @@ func (s *Setup) options() error {
 		Batch: c.Train.Batch, T: c.Data.Seq, Shards: shards, Devices: c.Train.Devices, Micro: 1, Slots: 3,
 		DocMask: c.Data.DocMask, ResetPositions: c.Data.ResetPositions,
 	}
+	if o.Policy, err = model.PolicyOf(c.Train.Precision); err != nil {
+		return usage(fmt.Errorf("train.precision: %w", err))
+	}
 	if c.Train.MicroBatch > 0 {
 		o.Micro = max(1, c.Train.Batch/c.Train.Devices/c.Train.MicroBatch)
 	}

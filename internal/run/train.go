@@ -371,7 +371,7 @@ func (r *runner) addEvals(ctx context.Context, p *pipeline.Pipeline, results *pi
 	}
 	o := &r.s.Options
 	ev, err := eval.New(ctx, r.devs[0], eval.Config{
-		Model: o.Model, B: r.s.Config.Eval.Batch, T: o.T, DocMask: o.DocMask, ResetPositions: o.ResetPositions,
+		Model: o.Model, B: r.s.Config.Eval.Batch, T: o.T, DocMask: o.DocMask, ResetPositions: o.ResetPositions, Policy: o.Policy,
 	})
 	if err != nil {
 		return &Error{ExitDevice, err}

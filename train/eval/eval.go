@@ -25,6 +25,7 @@ type Config struct {
 	B, T           int // rows a pass, positions a row
 	DocMask        bool
 	ResetPositions bool
+	Policy         model.Policy // precision; the zero value is f32
 }
 
 // Evaluator holds weights and a forward Program on one device. One goroutine
@@ -78,7 +79,7 @@ func New(ctx context.Context, d gpu.Device, c Config) (*Evaluator, error) {
 		Targets: gpu.NewTensor(section(lay.TargetsOff(), int64(n)*4), gpu.I32, n),
 		Starts:  gpu.NewTensor(section(lay.StartsOff(), int64(c.B*lay.StartsRow())), gpu.U8, c.B, lay.StartsRow()),
 		DocMask: c.DocMask, ResetPositions: c.ResetPositions,
-	}, tab, model.Policy{Act: gpu.F32})
+	}, tab, c.Policy)
 	if err := p.Seal(); err != nil {
 		return nil, err
 	}

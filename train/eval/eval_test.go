@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"math"
 	"slices"
+	"strings"
 	"testing"
 
 	"go.uber.org/goleak"
@@ -433,5 +434,13 @@ func TestSamplerRefuses(t *testing.T) {
 	}
 	if err := s.Close(); err != nil {
 		t.Error(err)
+	}
+}
+
+// TestPolicyIsKept: a precision that this version lacks is refused, not replaced.
+func TestPolicyIsKept(t *testing.T) {
+	_, err := eval.New(t.Context(), open(t, 1), eval.Config{Model: tiny(), B: 2, T: 8, Policy: model.Policy{Act: gpu.BF16}})
+	if err == nil || !strings.Contains(err.Error(), "bf16") {
+		t.Errorf("error %v, want one that says bf16", err)
 	}
 }
