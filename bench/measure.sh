@@ -10,6 +10,7 @@ force=no
 [ "${1:-}" != --force ] || force=yes
 pressure() { sed -n 's/^some avg10=\([0-9.]*\).*/\1/p' /proc/pressure/cpu 2>/dev/null || true; }
 calm() {
+	sleep 12 # what we ran ourselves is forgotten by then
 	p=$(pressure)
 	echo "# cpu pressure before $1: ${p:-unknown} %"
 	if [ -n "$p" ] && [ "$(printf '%.0f' "$p")" -gt 5 ] && [ $force = no ]; then
