@@ -32,6 +32,10 @@ func (s *Snapshot) Wait(ctx context.Context) error {
 	return nil
 }
 
+// Pinned returns the memory of the snapshot and the byte in it at which Weights
+// begins. It is the caller's to read until Release, after Wait.
+func (s *Snapshot) Pinned() (p gpu.Pinned, weights int64) { return s.buf, snapshotHeader }
+
 // Release gives the memory back. The snapshot must not be used afterwards.
 func (s *Snapshot) Release() { s.pool.free <- s }
 

@@ -112,7 +112,8 @@ func (s *Stage) Evaluate(ctx context.Context, snap *train.Snapshot) (Result, err
 		return Result{}, err
 	}
 	t0 := time.Now()
-	if err := s.c.Evaluator.Load(ctx, snap.Weights); err != nil {
+	weights, off := snap.Pinned()
+	if err := s.c.Evaluator.LoadFrom(ctx, weights, off); err != nil {
 		return Result{}, err
 	}
 	res := Result{Step: snap.Step}

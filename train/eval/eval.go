@@ -43,7 +43,7 @@ type Evaluator struct {
 	spans   []gpu.Span
 	host    gpu.Pinned // one batch, then its losses
 	lossOff int64
-	done    gpu.Event // the losses have arrived
+	done    gpu.Event // the losses, or the weights, have arrived
 }
 
 // Result is the loss over a set.
@@ -163,6 +163,22 @@ func release(d gpu.Device, l *gpu.Lanes, spans []gpu.Span, host gpu.Pinned) erro
 // Load copies weights, in the layout of the model, to the device.
 func (e *Evaluator) Load(ctx context.Context, weights []float32) error {
 	return gpu.UploadFloats(ctx, e.d, e.q[gpu.Math], e.weights, weights)
+}
+
+// LoadFrom is Load for weights that lie at byte off of pinned memory already,
+// without a copy on the host. It blocks until they have arrived, even when ctx
+// ends meanwhile: p is the caller's again when it returns.
+func (e *Evaluator) LoadFrom(ctx context.Context, p gpu.Pinned, off int64) error {
+	q := e.q[gpu.Math]
+	err := e.d.Run(ctx, func() error { return errors.Join(q.Upload(e.weights, p, off), q.Record(e.done)) })
+	if err == nil {
+		err = e.done.Sync(ctx)
+	}
+	if err != nil {
+		_ = e.done.Sync(context.WithoutCancel(ctx)) // the error of a dead device is in err
+		return fmt.Errorf("eval: weights: %w", err)
+	}
+	return nil
 }
 
 // Run evaluates the rows of set in order. visit, if not nil, sees the targets

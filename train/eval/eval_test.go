@@ -444,3 +444,39 @@ func TestPolicyIsKept(t *testing.T) {
 		t.Errorf("error %v, want one that says bf16", err)
 	}
 }
+
+// TestLoadFrom: weights that are pinned already are read where they lie.
+func TestLoadFrom(t *testing.T) {
+	c, d := tiny(), open(t, 1)
+	w := weightsOf(c)
+	cfg := eval.Config{Model: c, B: 2, T: 8, DocMask: true}
+	rows := set{5, func(row int64, tokens, targets []int32, starts []byte) int {
+		clear(starts)
+		for i := range tokens {
+			tokens[i], targets[i] = int32((int(row)+3*i)%c.Vocab), int32((int(row)+5*i)%c.Vocab)
+		}
+		return len(targets)
+	}}
+	want, err := newEvaluator(t, d, cfg, w).Run(t.Context(), rows, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	const off = 192
+	p, err := d.AllocPinned(off + int64(len(w))*4)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer p.Free()
+	copy(gpu.BytesToFloat32s(p.Bytes()[off:]), w)
+	e := newEvaluator(t, d, cfg, make([]float32, len(w)))
+	if err := e.LoadFrom(t.Context(), p, off+4); err == nil {
+		t.Error("weights that end past the pinned memory were taken")
+	}
+	if err := e.LoadFrom(t.Context(), p, off); err != nil {
+		t.Fatal(err)
+	}
+	clear(p.Bytes()) // the caller's again
+	if got, err := e.Run(t.Context(), rows, nil); err != nil || got != want {
+		t.Errorf("%+v, %v; Load gives %+v", got, err, want)
+	}
+}
