@@ -36,7 +36,7 @@ type StepResult struct {
 	Line
 	Best    time.Duration
 	Wait    float64 // share of the time in which the device had nothing to do
-	Kernels []host.KernelTime
+	Kernels []gpu.KernelTime
 }
 
 // corpus is random tokens in documents of log-normal-like lengths: the step
@@ -139,7 +139,9 @@ func Step(ctx context.Context, cfg StepConfig, profile bool) (res *StepResult, e
 	}
 	if profile {
 		for _, d := range devs {
-			res.Kernels = append(res.Kernels, d.(*host.Device).KernelTimes()...)
+			if p, ok := d.(gpu.Profiler); ok {
+				res.Kernels = append(res.Kernels, p.KernelTimes()...)
+			}
 		}
 	}
 	return res, nil

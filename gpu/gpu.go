@@ -319,6 +319,22 @@ type Device interface {
 	Close() error
 }
 
+// Profiler is what a Device may be besides: one that can keep the time of every
+// kernel when its driver is told to.
+type Profiler interface {
+	// KernelTimes returns the time spent in each kernel since the device was
+	// opened, most expensive first; nothing when the driver was not told to keep it.
+	// Any goroutine may ask, at any time.
+	KernelTimes() []KernelTime
+}
+
+// KernelTime is one row of Profiler.KernelTimes.
+type KernelTime struct {
+	Name  string
+	Calls int64
+	Busy  time.Duration
+}
+
 // MemoryUse is one row of Device.Memory.
 type MemoryUse struct {
 	Label string

@@ -16,7 +16,7 @@ import (
 	"github.com/google/pprof/profile"
 	"github.com/spf13/cobra"
 
-	"refrain/gpu/host"
+	"refrain/gpu"
 	"refrain/internal/run"
 	"refrain/internal/run/config"
 	"refrain/pipeline"
@@ -110,7 +110,7 @@ type profileReport struct {
 	Bottleneck string                `json:"bottleneck"`
 	Why        string                `json:"why"`
 	Stages     []pipeline.StageStats `json:"stages"`
-	Kernels    []host.KernelTime     `json:"kernels"`
+	Kernels    []gpu.KernelTime      `json:"kernels"`
 	CPU        []labelTime           `json:"cpu_by_stage"`
 	CPUTotal   time.Duration         `json:"cpu_ns"`
 }
@@ -137,7 +137,7 @@ type profiler struct {
 	t0, t1        time.Time
 	idle0, idle1  time.Duration
 	stats0, stats []pipeline.StageStats
-	kern0, kern   []host.KernelTime
+	kern0, kern   []gpu.KernelTime
 }
 
 func (p *profiler) run(ctx context.Context, s *run.Setup, args []string) (*profileReport, error) {
@@ -216,15 +216,15 @@ func (p *profiler) stop() {
 }
 
 // kernels adds up the times of all devices.
-func (p *profiler) kernels() []host.KernelTime {
-	var all []host.KernelTime
+func (p *profiler) kernels() []gpu.KernelTime {
+	var all []gpu.KernelTime
 	for _, d := range p.running.Devices {
-		h, ok := d.(*host.Device)
+		t, ok := d.(gpu.Profiler)
 		if !ok {
 			continue
 		}
-		for _, k := range h.KernelTimes() {
-			i := slices.IndexFunc(all, func(x host.KernelTime) bool { return x.Name == k.Name })
+		for _, k := range t.KernelTimes() {
+			i := slices.IndexFunc(all, func(x gpu.KernelTime) bool { return x.Name == k.Name })
 			if i < 0 {
 				all = append(all, k)
 				continue
@@ -236,7 +236,7 @@ func (p *profiler) kernels() []host.KernelTime {
 	return all
 }
 
-func kernelDelta(after, before []host.KernelTime) []host.KernelTime {
+func kernelDelta(after, before []gpu.KernelTime) []gpu.KernelTime {
 	for i := range after {
 		for _, b := range before {
 			if b.Name == after[i].Name {
@@ -245,7 +245,7 @@ func kernelDelta(after, before []host.KernelTime) []host.KernelTime {
 			}
 		}
 	}
-	slices.SortFunc(after, func(a, b host.KernelTime) int {
+	slices.SortFunc(after, func(a, b gpu.KernelTime) int {
 		return cmp.Or(cmp.Compare(b.Busy, a.Busy), cmp.Compare(a.Name, b.Name))
 	})
 	return after

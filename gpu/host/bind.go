@@ -35,23 +35,15 @@ func (b *bound) run() {
 
 type kernelTime struct{ calls, ns atomic.Int64 }
 
-// KernelTime is one row of KernelTimes.
-type KernelTime struct {
-	Name  string
-	Calls int64
-	Busy  time.Duration
-}
-
-// KernelTimes returns the time spent in each kernel since the device was
-// opened, most expensive first. It is empty unless Config.Profile is set.
-func (d *Device) KernelTimes() []KernelTime {
+// KernelTimes implements gpu.Profiler. It is empty unless Config.Profile is set.
+func (d *Device) KernelTimes() []gpu.KernelTime {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	var rows []KernelTime
+	var rows []gpu.KernelTime
 	for n, t := range d.times {
-		rows = append(rows, KernelTime{n, t.calls.Load(), time.Duration(t.ns.Load())})
+		rows = append(rows, gpu.KernelTime{Name: n, Calls: t.calls.Load(), Busy: time.Duration(t.ns.Load())})
 	}
-	slices.SortFunc(rows, func(a, b KernelTime) int {
+	slices.SortFunc(rows, func(a, b gpu.KernelTime) int {
 		if a.Busy != b.Busy {
 			return int(min(max(b.Busy-a.Busy, -1), 1))
 		}

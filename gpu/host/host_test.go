@@ -348,7 +348,7 @@ func TestProfile(t *testing.T) {
 	}})
 	quick := bind(t, d, &op{name: "quick", bind: func(gpu.Host) func() { return func() {} }})
 	ok(t, errors.Join(q.Do(quick), q.Do(slow), q.Do(quick), q.Sync(t.Context())))
-	got := d.KernelTimes()
+	got := gpu.Profiler(d).KernelTimes()
 	if len(got) != 2 || got[0].Name != "slow" || got[0].Calls != 1 || got[1].Calls != 2 || got[0].Busy <= 0 {
 		t.Errorf("kernel times %+v", got)
 	}
