@@ -47,7 +47,7 @@ slow machine it measures first, says so, and makes fewer epochs.`,
 		},
 	}
 	c.Flags().StringVar(&o.Out, "out", "refrain-demo", "folder for runs and report; an earlier demo's is replaced")
-	c.Flags().BoolVar(&o.Quick, "quick", false, "two recipes, one seed, under a minute")
+	c.Flags().BoolVar(&o.Quick, "quick", false, "two recipes, one seed, about a minute")
 	c.Flags().StringVar(&o.Corpus, "corpus", "", "read this folder of text files instead of the Go source tree")
 	return c
 }

@@ -22,9 +22,11 @@ func TestPlansShrinkToTheBudget(t *testing.T) {
 		said          bool
 	}{
 		{false, 60_000, 165 * time.Second, 16, 2, false},
-		{false, 40_000, 110 * time.Second, 12, 2, true},
+		{false, 40_000, 120 * time.Second, 12, 2, true},
 		{false, 1_000, 100 * time.Second, 2, 1, true},
 		{true, 60_000, 50 * time.Second, 16, 1, false},
+		// The killed run comes after the two: two lengths of a run, not one and a half.
+		{true, 30_000, 50 * time.Second, 8, 1, true},
 		{true, 10_000, 50 * time.Second, 2, 1, true},
 	} {
 		p, note := choose(c.quick, c.rate, 85_000, c.budget)

@@ -2,6 +2,7 @@ package demo
 
 import (
 	"fmt"
+	"slices"
 	"time"
 )
 
@@ -53,15 +54,6 @@ func quickPlan(epochs int) plan {
 // Runs returns the number of runs.
 func (p plan) Runs() int { return len(p.Arms) * p.Seeds }
 
-// tokens is what all runs of the plan read, and the run that is killed and
-// resumed, which repeats the cheapest arm.
-func (p plan) tokens() (total int64) {
-	for _, a := range p.Arms {
-		total += int64(a.Epochs) * uniqueTokens * int64(p.Seeds)
-	}
-	return total + int64(p.killArm().Epochs)*uniqueTokens
-}
-
 // killArm is the arm whose first seed is run again, killed and resumed.
 func (p plan) killArm() arm {
 	best := p.Arms[0]
@@ -77,10 +69,26 @@ func (p plan) killArm() arm {
 const evalsPerRun = 4
 
 // seconds estimates the plan's duration on two workers that each read rate
-// tokens a second; a forward pass costs about a third of a step.
+// tokens a second and take the next run when they are free, the killed one last;
+// a forward pass costs about a third of a step.
 func (p plan) seconds(rate float64, valTokens int64) float64 {
-	evals := float64(int64(p.Runs()+1)*evalsPerRun*valTokens) / 3
-	return (float64(p.tokens()) + evals) / rate / 2
+	var busy [numWorkers]float64
+	add := func(a arm) {
+		first := 0
+		for w := range busy {
+			if busy[w] < busy[first] {
+				first = w
+			}
+		}
+		busy[first] += (float64(a.Epochs)*uniqueTokens + float64(evalsPerRun*valTokens)/3) / rate
+	}
+	for range p.Seeds {
+		for _, a := range p.Arms {
+			add(a)
+		}
+	}
+	add(p.killArm())
+	return slices.Max(busy[:])
 }
 
 // choose returns the largest plan that fits in budget, and a sentence when it
