@@ -165,7 +165,7 @@ func (s *splitter) finish() error {
 	case train == 0:
 		return fmt.Errorf("all %d documents went to validation (%v) and none is left for training; choose fewer", val, s.val)
 	case s.valTo != nil && val == 0:
-		return fmt.Errorf("of %d documents none went to validation (%v); choose a larger share or a number of documents", train, s.val)
+		return fmt.Errorf("of %d documents none went to validation (%v); choose a larger share or a number of documents, such as --val-docs 5 (data.val_docs: 5 in a configuration)", train, s.val)
 	}
 	return nil
 }
