@@ -12,7 +12,9 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"refrain/internal/fsx"
 	"refrain/internal/run"
+	"refrain/internal/run/config"
 	"refrain/train/eval"
 )
 
@@ -39,7 +41,8 @@ func (a *app) evalCommand() *cobra.Command {
 		Short: "Measure the validation loss of a run's newest checkpoint",
 		Long: `Eval computes the mean loss in nats over all tokens of the validation store,
 with the standard error over documents. The value does not depend on the batch.
-The result is printed and kept in RUN/eval/.`,
+The result is printed and kept in RUN/eval/; one of some rows only, or of other
+settings than the run's, under a name of its own.`,
 		Example: `  refrain eval runs/first
   refrain eval runs/first --json
   refrain eval runs/first data.val=other/val`,
@@ -76,11 +79,15 @@ The result is printed and kept in RUN/eval/.`,
 			if err != nil {
 				return err
 			}
+			own, err := config.Load(filepath.Join(list[0], run.ConfigFile), nil)
+			if err != nil {
+				return err
+			}
 			dir := filepath.Join(list[0], run.EvalDir)
 			if err := os.MkdirAll(dir, 0o755); err != nil {
 				return &run.Error{Code: run.ExitDisk, Err: err}
 			}
-			if err := os.WriteFile(filepath.Join(dir, fmt.Sprintf("step-%09d.json", m.Step)), append(b, '\n'), 0o644); err != nil {
+			if err := fsx.WriteFileAtomic(fsx.OS{}, filepath.Join(dir, evalName(&out, s.Config, &own.Config)), append(b, '\n')); err != nil {
 				return &run.Error{Code: run.ExitDisk, Err: err}
 			}
 			if asJSON {
@@ -94,6 +101,28 @@ The result is printed and kept in RUN/eval/.`,
 	c.Flags().BoolVar(&asJSON, "json", false, "print one JSON object")
 	c.Flags().Int64Var(&rows, "rows", 0, "evaluate this many rows only; 0 means all")
 	return c
+}
+
+// evalName is the file of a result. Only the loss of the whole validation set of
+// the run, under the run's own settings, has the plain name of its step.
+func evalName(r *evalReport, c, own *config.Config) string {
+	name := fmt.Sprintf("step-%09d", r.Step)
+	if c.Eval.Rows > 0 {
+		name += fmt.Sprintf("-rows%d", c.Eval.Rows)
+	}
+	if c.Data.Val != own.Data.Val {
+		name += fmt.Sprintf("-val%.8s", r.DataHash)
+	}
+	if c.Data.Seq != own.Data.Seq {
+		name += fmt.Sprintf("-seq%d", c.Data.Seq)
+	}
+	if c.Data.DocMask != own.Data.DocMask {
+		name += fmt.Sprintf("-doc_mask_%t", c.Data.DocMask)
+	}
+	if c.Data.ResetPositions != own.Data.ResetPositions {
+		name += fmt.Sprintf("-reset_positions_%t", c.Data.ResetPositions)
+	}
+	return name + ".json"
 }
 
 func (a *app) sampleCommand() *cobra.Command {
