@@ -39,7 +39,7 @@ func (o Optim) Validate() error {
 			errs = append(errs, fmt.Errorf(format, args...))
 		}
 	}
-	check(o.LR > 0 && o.LR < 10, "lr is %g; it must be in (0, 10)", o.LR)
+	check(o.LR > 0 && o.LR <= 10, "lr is %g; it must be in (0, 10]", o.LR)
 	check(o.Beta1 >= 0 && o.Beta1 < 1, "beta1 is %g; it must be in [0, 1)", o.Beta1)
 	check(o.Beta2 >= 0 && o.Beta2 < 1, "beta2 is %g; it must be in [0, 1)", o.Beta2)
 	check(o.Eps > 0, "eps is %g; it must be positive", o.Eps)

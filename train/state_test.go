@@ -268,6 +268,7 @@ func TestOptionsRefuse(t *testing.T) {
 		{func(o *train.Options) { o.Micro = 3 }, []string{"3 micro-steps"}},
 		{func(o *train.Options) { o.T = 64 }, []string{"seq (64) is longer"}},
 		{func(o *train.Options) { o.Optim.LR, o.Optim.Beta2, o.Optim.Eps = 0, 1, 0 }, []string{"lr is 0", "beta2 is 1", "eps is 0"}},
+		{func(o *train.Options) { o.Optim.LR = 10.5 }, []string{"lr is 10.5"}},
 		{func(o *train.Options) { o.Optim.Warmup, o.Optim.MinRatio, o.Optim.Clip = 0, 2, -1 }, []string{"warmup is 0", "min_lr_ratio is 2", "clip is -1"}},
 		{func(o *train.Options) { o.Optim.Decay[0], o.Optim.LRMul[4] = -1, -2 }, []string{"decay of embedding", "multiplier of norm"}},
 		{func(o *train.Options) { o.Model.KVHeads = 3 }, []string{"kv_heads"}},

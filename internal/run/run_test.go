@@ -321,3 +321,10 @@ func TestPrecisionReachesTheTrainer(t *testing.T) {
 		t.Errorf("%+v, %v; want an error that says train.precision", again, err)
 	}
 }
+
+// TestHighestLearningRate: what the configuration allows, the trainer allows.
+func TestHighestLearningRate(t *testing.T) {
+	if s := setup(t, makeStore(t, 16), "optim.lr=10"); s.Options.Optim.LR != 10 {
+		t.Errorf("learning rate %g", s.Options.Optim.LR)
+	}
+}
