@@ -81,7 +81,7 @@ names it, then holds in prof/:
 				}
 			}
 			p := &profiler{out: out, last: min(steps, s.Options.Steps)}
-			rep, err := p.run(c.Context(), s, append([]string{"refrain"}, a.args...))
+			rep, err := p.run(c.Context(), s, append([]string{"refrain"}, a.args...), a.verifying())
 			if err != nil {
 				return err
 			}
@@ -140,7 +140,7 @@ type profiler struct {
 	kern0, kern   []gpu.KernelTime
 }
 
-func (p *profiler) run(ctx context.Context, s *run.Setup, args []string) (*profileReport, error) {
+func (p *profiler) run(ctx context.Context, s *run.Setup, args []string, onVerify func(key string, done, total int64)) (*profileReport, error) {
 	log := run.NewLog(p.out, nil, p)
 	var res *run.Result
 	var err error
@@ -149,7 +149,7 @@ func (p *profiler) run(ctx context.Context, s *run.Setup, args []string) (*profi
 	pprof.Do(ctx, pprof.Labels("stage", "device"), func(ctx context.Context) {
 		res, err = run.Train(ctx, run.Job{
 			Setup: s, Out: p.out, Resume: run.ResumeNever, Args: args, Profile: true, Limit: p.last, Watch: log,
-			OnStart: func(r *run.Running) { p.running = r; log.Started(s, r) },
+			OnStart: func(r *run.Running) { p.running = r; log.Started(s, r) }, OnVerify: onVerify,
 		})
 	})
 	p.stop()

@@ -110,3 +110,20 @@ func (p *progress) rate(bytes int64) string {
 	}
 	return fmt.Sprintf("%.3g MB/s", float64(bytes)/1e6/d)
 }
+
+// verifyAfter is how long the stores may be read before a start says why it waits.
+const verifyAfter = 2 * time.Second
+
+// verifying returns a run.Job.OnVerify that prints how far it is, once that takes
+// long. A bar would not do: most stores are read before anybody could see it.
+func (a *app) verifying() func(key string, done, total int64) {
+	next := time.Now().Add(verifyAfter)
+	return func(key string, done, total int64) {
+		now := time.Now()
+		if a.quiet || now.Before(next) {
+			return
+		}
+		next = now.Add(plainEvery)
+		a.notef("%s is compared with its checksums before the start: %.0f %% of %s", key, 100*float64(done)/float64(max(1, total)), bytesText(total))
+	}
+}

@@ -68,7 +68,7 @@ on any number of devices and threads, with the bits of a run that never stopped.
 			log := run.NewLog(out, run.ConsoleCore(zapcore.AddSync(a.err)), watcher)
 			job := run.Job{
 				Setup: s, Out: out, Resume: mode, Args: append([]string{"refrain"}, a.args...),
-				Stop: stop, Limit: limit, Watch: log,
+				Stop: stop, Limit: limit, Watch: log, OnVerify: a.verifying(),
 			}
 			job.OnStart = func(r *run.Running) {
 				log.Started(s, r)

@@ -328,3 +328,26 @@ func TestHighestLearningRate(t *testing.T) {
 		t.Errorf("learning rate %g", s.Options.Optim.LR)
 	}
 }
+
+// TestStartTellsWhatItVerifies: both stores, each from its first part to its end,
+// before the folder is touched.
+func TestStartTellsWhatItVerifies(t *testing.T) {
+	out := filepath.Join(t.TempDir(), "run")
+	var order []string
+	left := map[string]int64{}
+	_, err := run.Train(t.Context(), run.Job{
+		Setup: setup(t, makeStore(t, 16)), Out: out, Limit: 1,
+		OnVerify: func(key string, done, total int64) {
+			if !slices.Contains(order, key) {
+				order = append(order, key)
+			}
+			left[key] = total - done
+			if _, err := os.Stat(out); !errors.Is(err, os.ErrNotExist) {
+				t.Errorf("the folder is there while %s is read (%v)", key, err)
+			}
+		},
+	})
+	if !errors.Is(err, run.ErrStopped) || !slices.Equal(order, []string{"data.store", "data.val"}) || left["data.store"] != 0 || left["data.val"] != 0 {
+		t.Errorf("told of %q, bytes left %v, %v", order, left, err)
+	}
+}

@@ -51,8 +51,9 @@ func NewSetup(c *config.Config, r *config.Resolved) (*Setup, error) {
 // order of a run says which tokens a step sees, so a changed token would train
 // another model under the same name; the error is a *store.CorruptError, wrapped,
 // that names shard, batch and bytes. It blocks for one pass over the files, which
-// the run is about to read anyway.
-func (s *Setup) Verify(ctx context.Context) error {
+// the run is about to read anyway. progress, when not nil, is told after each part
+// whose store it is (its key in the configuration), and its bytes done and in all.
+func (s *Setup) Verify(ctx context.Context, progress func(key string, done, total int64)) error {
 	for _, st := range []struct {
 		key string
 		s   *store.Store
@@ -60,7 +61,11 @@ func (s *Setup) Verify(ctx context.Context) error {
 		if st.s == nil {
 			continue
 		}
-		if err := store.Verify(ctx, st.s.Dir(), nil); err != nil {
+		var report func(done, total int64)
+		if progress != nil {
+			report = func(done, total int64) { progress(st.key, done, total) }
+		}
+		if err := store.Verify(ctx, st.s.Dir(), report); err != nil {
 			if ctx.Err() != nil {
 				return err
 			}

@@ -52,6 +52,10 @@ type Job struct {
 	Watch   Watcher         // nil: nobody watches
 	OnStart func(*Running)  // called once everything stands, before the first step
 
+	// OnVerify is told how far Setup.Verify is, which a start waits for. It is not
+	// the watcher's: the folder may still be somebody else's then, and its log.
+	OnVerify func(key string, done, total int64)
+
 	Options []pipeline.Option // further options of the pipeline, such as pipeline.WithShake in tests
 }
 
@@ -88,7 +92,7 @@ func Train(ctx context.Context, j Job) (*Result, error) {
 	if j.Watch == nil {
 		j.Watch = silent{}
 	}
-	if err := j.Setup.Verify(ctx); err != nil {
+	if err := j.Setup.Verify(ctx, j.OnVerify); err != nil {
 		return nil, err
 	}
 	f, err := OpenFolder(j.Out)
