@@ -25,6 +25,7 @@ calm() {
 bin=$(mktemp -d)
 trap 'rm -rf "$bin"' EXIT
 go build -o "$bin/refrain" ./cmd/refrain
+mkdir -p bench/results
 out=bench/results/$(date +%Y-%m-%d)-$(nproc)cpu.txt
 {
 	echo "# commit $(git rev-parse --short HEAD), $(go version), forced: $force"
