@@ -54,25 +54,10 @@ func New(c Config) *Stage { return &Stage{c: c} }
 // measured because of Config.Stop; 0 when there was none.
 func (s *Stage) LeftOut() int64 { return s.leftOut }
 
-var errStop = errors.New("stop requested")
-
 // Run evaluates until the input ends.
 func (s *Stage) Run(ctx context.Context, in pipeline.In[*train.Snapshot], out pipeline.Out[Result]) error {
 	// A stop ends measuring, not receiving: what is still sent has to be released.
-	measure, cancel := context.WithCancelCause(ctx)
-	defer cancel(nil)
-	g := pipeline.NewGroup(ctx)
-	g.Go(func(ctx context.Context) error {
-		select {
-		case <-s.c.Stop:
-			cancel(errStop)
-		case <-ctx.Done():
-		}
-		return nil
-	})
-	err := s.loop(ctx, measure, in, out)
-	g.Stop()
-	return errors.Join(err, g.Wait())
+	return pipeline.Until(ctx, s.c.Stop, func(measure context.Context) error { return s.loop(ctx, measure, in, out) })
 }
 
 func (s *Stage) loop(ctx, measure context.Context, in pipeline.In[*train.Snapshot], out pipeline.Out[Result]) error {
@@ -85,7 +70,7 @@ func (s *Stage) loop(ctx, measure context.Context, in pipeline.In[*train.Snapsho
 		var res Result
 		select {
 		case <-s.c.Stop: // even when an evaluation would end before it is noticed
-			err = errStop
+			err = pipeline.ErrStopRequested
 		default:
 			res, err = s.Evaluate(measure, snap)
 		}
@@ -93,7 +78,7 @@ func (s *Stage) loop(ctx, measure context.Context, in pipeline.In[*train.Snapsho
 		switch {
 		case errors.Is(err, train.ErrNotFinite):
 			continue // the step stage reports it
-		case errors.Is(err, errStop):
+		case errors.Is(err, pipeline.ErrStopRequested):
 			s.leftOut = step
 			continue
 		case err != nil:

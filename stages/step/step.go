@@ -74,29 +74,15 @@ func (s *Stage) SaveTo(pool *train.SnapshotPool, out pipeline.Out[*train.Save]) 
 // before the last step.
 func (s *Stage) Stopped() bool { return s.stopped }
 
-var errStop = errors.New("stop requested")
-
 // Run steps until Config.Steps are done, the input ends, or Stop is closed. In
 // each case the last step is finished, reported, evaluated and saved.
 func (s *Stage) Run(ctx context.Context, in pipeline.In[*item.DeviceBatch], out pipeline.Out[Result]) error {
 	// Waiting for data must end when a stop is requested, nothing else may.
-	wait, cancel := context.WithCancelCause(ctx)
-	defer cancel(nil)
-	g := pipeline.NewGroup(ctx)
-	g.Go(func(ctx context.Context) error {
-		select {
-		case <-s.c.Stop:
-			cancel(errStop)
-		case <-ctx.Done():
-		}
-		return nil
-	})
-	err := s.loop(ctx, wait, in, out)
-	g.Stop()
+	err := pipeline.Until(ctx, s.c.Stop, func(wait context.Context) error { return s.loop(ctx, wait, in, out) })
 	if err != nil && s.pending != nil {
 		s.pending.Release()
 	}
-	return errors.Join(err, g.Wait())
+	return err
 }
 
 func (s *Stage) loop(ctx, wait context.Context, in pipeline.In[*item.DeviceBatch], out pipeline.Out[Result]) error {
@@ -109,7 +95,7 @@ func (s *Stage) loop(ctx, wait context.Context, in pipeline.In[*item.DeviceBatch
 		}
 		b, err := in.Recv(wait)
 		switch {
-		case errors.Is(err, errStop):
+		case errors.Is(err, pipeline.ErrStopRequested):
 			return s.finish(ctx, out)
 		case err == io.EOF:
 			return s.finish(ctx, out)
