@@ -1,6 +1,7 @@
 package run_test
 
 import (
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -217,6 +218,24 @@ func hashOf(t testing.TB, path string) string {
 		all = append(all, b...)
 	}
 	return string(all)
+}
+
+// TestCancelledRunIsInterrupted: a run that is ended from outside has not failed.
+func TestCancelledRunIsInterrupted(t *testing.T) {
+	ctx, cancel := context.WithCancel(t.Context())
+	out := filepath.Join(t.TempDir(), "run")
+	_, err := run.Train(ctx, run.Job{Setup: setup(t, makeStore(t, 64)), Out: out, OnStart: func(*run.Running) { cancel() }})
+	if !errors.Is(err, context.Canceled) {
+		t.Fatalf("error %v, want context.Canceled", err)
+	}
+	b, err := os.ReadFile(filepath.Join(out, run.ExitFile))
+	if err != nil {
+		t.Fatal(err)
+	}
+	var exit run.Exit
+	if err := json.Unmarshal(b, &exit); err != nil || exit.Status != "interrupted" || exit.Code != run.ExitInterrupted {
+		t.Errorf("exit.json is %s", b)
+	}
 }
 
 func TestChangedSettingsRefuseToResume(t *testing.T) {

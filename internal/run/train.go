@@ -215,6 +215,8 @@ func (r *runner) end(res *Result, err error) error {
 	switch {
 	case errors.Is(err, ErrStopped):
 		e.Status = "stopped"
+	case errors.Is(err, context.Canceled):
+		e.Status = "interrupted"
 	case err != nil:
 		e.Status = "failed"
 	}
