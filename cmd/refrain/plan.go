@@ -1,7 +1,6 @@
 package main
 
 import (
-	"encoding/json"
 	"fmt"
 	"strings"
 	"time"
@@ -25,15 +24,8 @@ finds it.`,
   refrain plan run.yaml train.epochs=32 --json`,
 		Args: args(cobra.MinimumNArgs(1)),
 		RunE: func(c *cobra.Command, list []string) error {
-			r, err := config.Load(list[0], list[1:])
-			if err != nil {
-				return err
-			}
 			// What a run does depends on the number of tokens, so they must be there.
-			if err := a.ingest(c.Context(), &r.Config, asJSON); err != nil {
-				return err
-			}
-			s, err := run.NewSetup(&r.Config, r)
+			s, err := a.setup(c.Context(), list, asJSON)
 			if err != nil {
 				return err
 			}
@@ -43,12 +35,7 @@ finds it.`,
 				return err
 			}
 			if asJSON {
-				b, err := json.MarshalIndent(p, "", "  ")
-				if err != nil {
-					return err
-				}
-				a.printf("%s\n", b)
-				return nil
+				return a.json(p)
 			}
 			for _, line := range run.Header(s, run.DefaultOut(list[0]), p.PeakFLOPs) {
 				a.printf("%s\n", line)

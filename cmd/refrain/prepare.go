@@ -206,6 +206,20 @@ func (a *app) ingested(r *run.IngestResult, show *ingestBars, inspect int, asJSO
 	return nil
 }
 
+// setup reads CONFIG [key=value...], runs its ingest, and joins it with its
+// data. The caller closes it. aside is as in ingest. Train does the same in its
+// own steps, since signals change their meaning between them.
+func (a *app) setup(ctx context.Context, list []string, aside bool) (*run.Setup, error) {
+	r, err := config.Load(list[0], list[1:])
+	if err != nil {
+		return nil, err
+	}
+	if err := a.ingest(ctx, &r.Config, aside); err != nil {
+		return nil, err
+	}
+	return run.NewSetup(&r.Config, r)
+}
+
 // ingest runs what a configuration with data.inputs asks for, before training.
 // aside sends what it says to the error output.
 func (a *app) ingest(ctx context.Context, c *config.Config, aside bool) error {

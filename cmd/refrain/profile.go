@@ -18,7 +18,6 @@ import (
 
 	"refrain/gpu"
 	"refrain/internal/run"
-	"refrain/internal/run/config"
 	"refrain/pipeline"
 	"refrain/stages/evals"
 	"refrain/stages/saves"
@@ -60,14 +59,7 @@ names it, then holds in prof/:
 			if steps < warmSteps+1 {
 				return bad(c, "--steps %d; at least %d, of which the first %d are not measured", steps, warmSteps+1, warmSteps)
 			}
-			r, err := config.Load(list[0], list[1:])
-			if err != nil {
-				return err
-			}
-			if err := a.ingest(c.Context(), &r.Config, asJSON); err != nil {
-				return err
-			}
-			s, err := run.NewSetup(&r.Config, r)
+			s, err := a.setup(c.Context(), list, asJSON)
 			if err != nil {
 				return err
 			}
