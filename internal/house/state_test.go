@@ -22,9 +22,6 @@ var goRooms = map[string]string{
 	"stages/shards": "the pipes of the Parquet child process",
 	"stages/repack": "the next epoch's plan is built while this one runs",
 	"train":         "one goroutine a device, from its start to Close",
-	"stages/step":   "waits for a stop request beside the steps",
-	"stages/evals":  "validation beside the step",
-	"stages/saves":  "checkpoints are written beside the step",
 	"bench":         "drives several sides at once",
 	"study":         "runs several members at once",
 }
