@@ -60,7 +60,7 @@ type Writer struct {
 	docIDs  []uint64
 	index   []int32
 	all     []uint32 // lengths of all documents
-	body    []byte   // scratch
+	edges   []byte   // scratch: what stands before and after the ids of a batch
 }
 
 // Create starts a store that will appear at dir when Close succeeds, not before:
@@ -239,33 +239,36 @@ func (w *Writer) flush() error {
 		{idsAt, 0}, {idsAt, 8 * rows}, // doc_id
 		{indexAt, 0}, {indexAt, 4 * rows}, // source
 	})
-	body := w.body[:0]
-	var end uint32
-	body = binary.LittleEndian.AppendUint32(body, 0)
-	for _, n := range w.lengths {
-		end += n
-		body = binary.LittleEndian.AppendUint32(body, end)
-	}
-	body = append(zeros(body, valuesAt), w.pending...)
-	body = zeros(body, idsAt)
-	for _, id := range w.docIDs {
-		body = binary.LittleEndian.AppendUint64(body, id)
-	}
-	body = zeros(body, indexAt)
-	for _, i := range w.index {
-		body = binary.LittleEndian.AppendUint32(body, uint32(i))
-	}
-	w.body = zeros(body, bodyLen)
-
 	at := w.at
 	meta := frame(buildMessage(b, headerRecords, head, int64(bodyLen)), at)
+	edges := append(w.edges[:0], meta...)
+	var end uint32
+	edges = binary.LittleEndian.AppendUint32(edges, 0)
+	for _, n := range w.lengths {
+		end += n
+		edges = binary.LittleEndian.AppendUint32(edges, end)
+	}
+	edges = zeros(edges, len(meta)+valuesAt)
+	before := len(edges)
+	gap := valuesAt + len(w.pending) // into the body, of what stands behind the ids
+	edges = zeros(edges, before+idsAt-gap)
+	for _, id := range w.docIDs {
+		edges = binary.LittleEndian.AppendUint64(edges, id)
+	}
+	edges = zeros(edges, before+indexAt-gap)
+	for _, i := range w.index {
+		edges = binary.LittleEndian.AppendUint32(edges, uint32(i))
+	}
+	w.edges = zeros(edges, before+bodyLen-gap)
+
 	h := xxhash.New()
-	for _, part := range [][]byte{meta, w.body} {
+	for _, part := range [][]byte{w.edges[:before], w.pending, w.edges[before:]} {
 		h.Write(part)
 		if err := w.write(part); err != nil {
 			return err
 		}
 	}
+	fsx.StartWriting(w.file, at, w.at-at) // so that little is left when the shard is synced
 	w.batches = append(w.batches, block{at, int64(len(meta)), int64(bodyLen)})
 	w.addBatch(Batch{Offset: at, Bytes: w.at - at, Documents: int64(rows), Tokens: int64(tokens), XXH64: fmt.Sprintf("%016x", h.Sum64())})
 	w.pending, w.lengths, w.docIDs, w.index = w.pending[:0], w.lengths[:0], w.docIDs[:0], w.index[:0]

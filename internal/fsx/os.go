@@ -109,6 +109,15 @@ func (r *Root) Lock(name string) (io.Closer, error) {
 	return lockNamed(name, func() (*os.File, error) { return r.root.OpenFile(name, os.O_RDWR|os.O_CREATE, FilePerm) }, r.root.Stat)
 }
 
+// StartWriting asks the system to begin to put bytes [off, off+n) of an open file on the
+// disk. It does not wait for that and promises nothing: it makes a later Sync shorter,
+// where f is a file of the system and the system is Linux.
+func StartWriting(f File, off, n int64) {
+	if f, ok := f.(*os.File); ok {
+		startWriting(f, off, n)
+	}
+}
+
 func syncAndClose(dir *os.File) error {
 	err := syncDirFile(dir)
 	return errors.Join(err, dir.Close())

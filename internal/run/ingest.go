@@ -32,6 +32,10 @@ import (
 // policies.
 const IngestDir = "stores"
 
+// holdBytes is how much text of small files is kept in memory between finding, hashing
+// and encoding it.
+const holdBytes = 512 << 20
+
 // trainPrefix marks a tokenizer that is trained on the inputs: train:V.
 const trainPrefix = "train:"
 
@@ -237,7 +241,7 @@ func (g *ingest) run(ctx context.Context) (*IngestResult, error) {
 
 // look finds the inputs, fingerprints them and chooses the folder.
 func (g *ingest) look(ctx context.Context) (digest string, list []store.Input, err error) {
-	if g.inputs, err = shards.Discover(g.c.Inputs, g.c.Options); err != nil {
+	if g.inputs, err = shards.DiscoverHeld(g.c.Inputs, g.c.Options, holdBytes); err != nil {
 		return "", nil, err
 	}
 	g.size = textSize(g.inputs)
@@ -413,6 +417,7 @@ func (g *ingest) tokenizer(ctx context.Context) error {
 	if g.tok, err = tokenize.Load(bytes.NewReader(b)); err != nil {
 		return usage(fmt.Errorf("tokenizer %s: %w", path, err))
 	}
+	g.tok.Hash() // it is asked for later, when nothing runs beside it
 	return nil
 }
 
@@ -463,7 +468,7 @@ func TrainTokenizer(ctx context.Context, c IngestConfig, vocab int) (*tokenize.T
 			return nil, usage(err)
 		}
 		var err error
-		if g.inputs, err = shards.Discover(g.c.Inputs, g.c.Options); err != nil {
+		if g.inputs, err = shards.DiscoverHeld(g.c.Inputs, g.c.Options, holdBytes); err != nil {
 			return nil, err
 		}
 		g.size = textSize(g.inputs)

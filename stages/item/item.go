@@ -9,7 +9,7 @@ type Doc struct {
 	ID     uint64 // position in the ordered input, counted from 0 before any skipping
 	Source string // file or shard it came from: its slash path below the folder that was named, or its base name
 	Record int64  // JSONL line from 1, Arrow or Parquet row from 0, 0 for a whole file
-	Text   []byte // valid UTF-8; owned by whoever holds the Doc
+	Text   []byte // valid UTF-8; nobody writes to it, and it stays valid as long as it is held
 	// Hash is the first 16 bytes of the SHA-256 of Text, for those who need it; zero
 	// when the source had no use for it.
 	Hash [16]byte

@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"slices"
 	"time"
 )
 
@@ -53,6 +54,9 @@ func digestFile(ctx context.Context, at *folders, in *Input) ([]byte, error) {
 	if in.Skip != "" {
 		return nil, nil
 	}
+	if in.held != nil {
+		return sizedSum(in.held.sum[:], in.Size), nil
+	}
 	if in.Size < 0 {
 		return nil, fmt.Errorf("shards: %s: a pipe cannot be fingerprinted; save it to a file first", in.Path)
 	}
@@ -81,7 +85,11 @@ func digestFile(ctx context.Context, at *folders, in *Input) ([]byte, error) {
 		return nil, err
 	}
 	in.Size = size // which Discover may have seen smaller
-	return binary.LittleEndian.AppendUint64(h.Sum(nil), uint64(size)), nil
+	return sizedSum(h.Sum(nil), size), nil
+}
+
+func sizedSum(sum []byte, size int64) []byte {
+	return binary.LittleEndian.AppendUint64(slices.Clip(sum), uint64(size))
 }
 
 // state tells one content of a file from another, as far as that can be done

@@ -32,6 +32,7 @@ type Input struct {
 	walked bool // met while walking, not named by the user
 
 	digested *state // when Digest read it; nil before
+	held     *held  // its content, when DiscoverHeld kept it
 }
 
 // Discover expands files, folders, glob patterns and "-" (standard input) into
@@ -44,7 +45,20 @@ type Input struct {
 // It fails on a missing path (naming close ones), an argument that yields
 // nothing to read, a path named twice, a symbolic link that leaves its folder,
 // and a file that cannot be what its name says.
-func Discover(inputs []string, o Options) ([]Input, error) {
+func Discover(inputs []string, o Options) ([]Input, error) { return discover(inputs, o, nil) }
+
+// DiscoverHeld is Discover, which meanwhile reads plain text files whole and keeps
+// their content, as long as it all fits into limit bytes. Digest and a Source then take
+// it from memory: a folder of small files is opened once instead of three times, on all
+// cores. What comes out is the same, except that a file written to afterwards counts as
+// it was. The memory is free when the inputs are.
+func DiscoverHeld(inputs []string, o Options, limit int64) ([]Input, error) {
+	var r room
+	r.left.Store(limit)
+	return discover(inputs, o, &r)
+}
+
+func discover(inputs []string, o Options, r *room) ([]Input, error) {
 	if err := o.Validate(); err != nil {
 		return nil, err
 	}
@@ -55,7 +69,7 @@ func Discover(inputs []string, o Options) ([]Input, error) {
 	var all []Input
 	seen := make(map[string]bool)
 	for i, arg := range inputs {
-		found, err := discoverOne(arg, o)
+		found, err := discoverOne(arg, o, r)
 		if err != nil {
 			return nil, err
 		}
@@ -99,7 +113,7 @@ func leftOut(found []Input) string {
 	return " (left out: " + strings.Join(parts, "; ") + ")"
 }
 
-func discoverOne(arg string, o Options) ([]Input, error) {
+func discoverOne(arg string, o Options, r *room) ([]Input, error) {
 	if arg == "-" {
 		return []Input{{Path: "-", Rel: "-", Kind: o.Kind, Size: -1, stdin: true}}, nil
 	}
@@ -109,14 +123,14 @@ func discoverOne(arg string, o Options) ([]Input, error) {
 	st, err := os.Stat(arg)
 	switch {
 	case err == nil && st.IsDir():
-		return walk(arg, "", o)
+		return walk(arg, "", o, r)
 	case err == nil:
 		in := Input{Path: arg, Rel: filepath.Base(arg), Size: st.Size()}
 		if !st.Mode().IsRegular() {
 			in.Size, in.Kind = -1, o.Kind
 			return []Input{in}, nil
 		}
-		if err := in.classify(&folders{}, o); err != nil {
+		if err := in.classify(&folders{room: r}, o); err != nil {
 			return nil, err
 		}
 		return []Input{in}, nil
@@ -125,7 +139,7 @@ func discoverOne(arg string, o Options) ([]Input, error) {
 		if st, err := os.Stat(base); err != nil || !st.IsDir() {
 			return nil, fmt.Errorf("shards: pattern %s: no folder %s; %s", arg, base, hint(nearPaths(base)))
 		}
-		found, err := walk(base, pattern, o)
+		found, err := walk(base, pattern, o, r)
 		if err == nil && len(found) == 0 {
 			err = fmt.Errorf("shards: pattern %s matches no file; %s", arg, hint(nearPaths(arg)))
 		}
@@ -188,15 +202,15 @@ func splitGlob(arg string) (base, pattern string) {
 
 // walk lists the files below folder. With a pattern, only files that match it,
 // or lie in a folder that does, are met at all.
-func walk(folder, pattern string, o Options) ([]Input, error) {
+func walk(folder, pattern string, o Options, r *room) ([]Input, error) {
 	root, err := os.OpenRoot(folder)
 	if err != nil {
 		return nil, fmt.Errorf("shards: %w; check that the folder is readable", err)
 	}
 	defer root.Close()
 	var out []Input
-	var met []int // those of out whose content decides what they are
-	links := make(map[int]bool)
+	var met []int                      // those of out whose content decides what they are
+	types := make(map[int]fs.FileMode) // what the folder says of those that are no regular files
 	err = fs.WalkDir(root.FS(), ".", func(rel string, d fs.DirEntry, err error) error {
 		if err != nil {
 			return fmt.Errorf("shards: %s: %w; make it readable or leave it out with data.exclude", shown(folder, rel), err)
@@ -225,8 +239,8 @@ func walk(folder, pattern string, o Options) ([]Input, error) {
 			out = append(out, in)
 			return nil
 		}
-		if d.Type()&fs.ModeSymlink != 0 {
-			links[len(out)] = true
+		if t := d.Type(); t != 0 {
+			types[len(out)] = t
 		}
 		met = append(met, len(out))
 		out = append(out, in)
@@ -236,7 +250,8 @@ func walk(folder, pattern string, o Options) ([]Input, error) {
 		return nil, err
 	}
 	err = eachInput(context.Background(), len(met), func(at *folders, i int) error {
-		return out[met[i]].meet(at, links[met[i]], o)
+		at.room = r
+		return out[met[i]].meet(at, types[met[i]], o)
 	})
 	if err != nil {
 		return nil, err
@@ -279,11 +294,14 @@ func selected(rel string, o Options) bool {
 	return ok
 }
 
-// meet fills in what a walked directory entry is; link says that it is a symbolic link.
-func (in *Input) meet(at *folders, link bool, o Options) error {
+// meet fills in what a walked directory entry of type t is; 0 is a regular file.
+func (in *Input) meet(at *folders, t fs.FileMode, o Options) error {
+	if t == 0 {
+		return in.classify(at, o)
+	}
 	st, err := at.stat(in)
 	if err != nil {
-		if link {
+		if t&fs.ModeSymlink != 0 {
 			return fmt.Errorf("shards: %s: a symbolic link that leaves its folder or leads nowhere is not followed (%v); copy the file in, name it as an input of its own, or leave it out with data.exclude", in.Path, err)
 		}
 		return fmt.Errorf("shards: %s: %w", in.Path, err)

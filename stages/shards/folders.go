@@ -22,6 +22,8 @@ type folders struct {
 	path string   // of sub below root, with slashes
 
 	head, buf []byte // scratch of classify and digestFile
+	arena     []byte // not used yet by hold
+	room      *room  // for hold
 }
 
 func (f *folders) close() {

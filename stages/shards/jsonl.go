@@ -142,5 +142,5 @@ func (r *run) jsonLine(doc *jsonReader, l rawLine, at place) error {
 	if isNull {
 		return r.reject(at, Empty, r.o.Empty, fmt.Sprintf("field %q is null", r.o.Field), nil, fixEmpty)
 	}
-	return r.take(at, l.num, value, mended || doc.mended)
+	return r.take(at, l.num, value, mended || doc.mended, nil)
 }

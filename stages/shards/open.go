@@ -114,6 +114,11 @@ func (in *Input) classify(at *folders, o Options) error {
 		return err
 	}
 	defer f.Close()
+	st, err := f.Stat()
+	if err != nil {
+		return fmt.Errorf("shards: %s: %w", in.Path, err)
+	}
+	in.Size = st.Size()
 	if at.head == nil {
 		at.head = make([]byte, sniffBytes)
 	}
@@ -155,7 +160,10 @@ func (in *Input) classify(at *folders, o Options) error {
 	if in.Kind != KindText {
 		return nil
 	}
-	return in.classifyText(o, head, full, headErr)
+	if err := in.classifyText(o, head, full, headErr); err != nil || in.Skip != "" || in.Compression != compNone {
+		return err
+	}
+	return in.hold(at, f, head, o)
 }
 
 // classifyText applies the rule for text: no NUL byte in the head, and UTF-8

@@ -15,6 +15,9 @@ func (r *run) input() error {
 	if r.in.Size < 0 {
 		return r.pipe()
 	}
+	if r.in.held != nil {
+		return r.take(place{}, 0, trimBOM(r.in.held.text), false, r.in.held)
+	}
 	f, err := r.at.open(r.in)
 	if err != nil {
 		return err

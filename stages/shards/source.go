@@ -236,11 +236,14 @@ func streamName(in *Input) string {
 }
 
 // document takes one record with text. The bytes are copied.
-func (r *run) document(p place, num int64, text []byte) error { return r.take(p, num, text, false) }
+func (r *run) document(p place, num int64, text []byte) error {
+	return r.take(p, num, text, false, nil)
+}
 
-// take is document for text that may have been mended already. A record counts as
-// replaced when it is used, so that it is never counted twice.
-func (r *run) take(p place, num int64, text []byte, mended bool) error {
+// take is document for text that may have been mended already, or that is the text
+// of file and then is not copied. A record counts as replaced when it is used, so that
+// it is never counted twice.
+func (r *run) take(p place, num int64, text []byte, mended bool, file *held) error {
 	if int64(len(text)) > r.o.MaxDoc {
 		return r.tooLong(p)
 	}
@@ -254,15 +257,20 @@ func (r *run) take(p place, num int64, text []byte, mended bool) error {
 		if int64(len(text)) > r.o.MaxDoc {
 			return r.tooLong(p)
 		}
-		mended = true
+		mended, file = true, nil
 	}
 	if len(text) == 0 {
 		return r.reject(p, Empty, r.o.Empty, "the document has no text", nil, fixEmpty)
 	}
 	var key [16]byte
-	if r.seen != nil {
+	switch {
+	case file != nil && len(text) == len(file.text):
+		key = [16]byte(file.sum[:16])
+	case r.seen != nil:
 		sum := sha256.Sum256(text)
 		key = [16]byte(sum[:16])
+	}
+	if r.seen != nil {
 		if _, dup := r.seen[key]; dup {
 			return r.reject(p, Duplicate, r.o.Duplicate, "the text is equal to an earlier document's", nil,
 				"set data.duplicate: skip to leave it out or keep to use it")
@@ -272,7 +280,7 @@ func (r *run) take(p place, num int64, text []byte, mended bool) error {
 	if mended {
 		r.rep.count(Replaced, r.where(p))
 	}
-	return r.add(num, text, key)
+	return r.add(num, text, key, file == nil)
 }
 
 func (r *run) tooLong(p place) error {
@@ -280,20 +288,18 @@ func (r *run) tooLong(p place) error {
 		"raise data.max_doc or set data.too_long: skip")
 }
 
-// add copies text, whose hash may be zero, into the block and sends the block when it is full.
-func (r *run) add(num int64, text []byte, hash [16]byte) error {
+// add puts text, whose hash may be zero, into the block, a copy of it if asked to, and
+// sends the block when it is full.
+func (r *run) add(num int64, text []byte, hash [16]byte, dup bool) error {
 	if r.block == nil {
 		r.block = &item.Docs{Seq: r.seq}
 		r.seq++
 		r.arena = nil
 	}
-	if len(text) > cap(r.arena)-len(r.arena) {
-		r.arena = make([]byte, 0, max(len(text), BlockBytes/2))
+	if dup {
+		text = r.copied(text)
 	}
-	start := len(r.arena)
-	r.arena = append(r.arena, text...)
-	own := r.arena[start:len(r.arena):len(r.arena)]
-	r.block.Docs = append(r.block.Docs, item.Doc{ID: r.id, Source: r.in.Rel, Record: num, Text: own, Hash: hash})
+	r.block.Docs = append(r.block.Docs, item.Doc{ID: r.id, Source: r.in.Rel, Record: num, Text: text, Hash: hash})
 	r.block.Bytes += int64(len(text))
 	r.id++
 	r.rep.Records++
@@ -303,6 +309,16 @@ func (r *run) add(num int64, text []byte, hash [16]byte) error {
 		return r.flush()
 	}
 	return nil
+}
+
+// copied is a copy of text in the block's memory.
+func (r *run) copied(text []byte) []byte {
+	if len(text) > cap(r.arena)-len(r.arena) {
+		r.arena = make([]byte, 0, max(len(text), BlockBytes/2))
+	}
+	start := len(r.arena)
+	r.arena = append(r.arena, text...)
+	return r.arena[start:len(r.arena):len(r.arena)]
 }
 
 func (r *run) flush() error {

@@ -55,6 +55,9 @@ type idBuffers struct{ free chan []uint32 }
 // usual block.
 const maxSpare = 1 << 20
 
+// usualText is fewer bytes than an id stands for in most text.
+const usualText = 2
+
 func newIDBuffers(n int) *idBuffers { return &idBuffers{make(chan []uint32, n)} }
 
 // get returns an empty buffer, nil when none is there. It does not block.
@@ -94,14 +97,17 @@ func (e *encoder) encode(docs *item.Docs) *item.Tokens {
 		Bytes: docs.Bytes,
 	}
 	ids := e.used.get()
+	if ids == nil {
+		ids = make([]uint32, 0, docs.Bytes/usualText+int64(n))
+	}
 	for i := range docs.Docs {
 		d := &docs.Docs[i]
 		if len(d.Text) > 0 {
 			if e.boundary.BOS != nil {
 				ids = append(ids, *e.boundary.BOS)
 			}
-			// With this room, the encoder does not grow the slice in small steps.
-			ids = slices.Grow(ids, len(d.Text)+8)
+			// With this room, the encoder seldom grows the slice in small steps.
+			ids = slices.Grow(ids, len(d.Text)/usualText+8)
 			ids = e.enc.Append(ids, d.Text)
 			if e.boundary.EOS != nil {
 				ids = append(ids, *e.boundary.EOS)
