@@ -44,14 +44,29 @@ func byteName(b []byte) string {
 }
 
 // nameBytes is the inverse of byteName; false if a character is not of the alphabet.
-func nameBytes(name string) ([]byte, bool) {
-	out := make([]byte, 0, len(name))
-	for _, r := range name {
-		c, ok := runeByte(r)
-		if !ok {
-			return nil, false
+func nameBytes(name string) ([]byte, bool) { return appendNameBytes(nil, []byte(name)) }
+
+// appendNameBytes appends the bytes that name spells, which is UTF-8. Where a character
+// is not of the alphabet it returns dst as it was, and false.
+func appendNameBytes(dst, name []byte) ([]byte, bool) {
+	from := len(dst)
+	for i := 0; i < len(name); {
+		c := name[i]
+		if c < utf8.RuneSelf {
+			if c <= ' ' || c == 0x7f {
+				return dst[:from], false
+			}
+			dst = append(dst, c)
+			i++
+			continue
 		}
-		out = append(out, c)
+		r, n := utf8.DecodeRune(name[i:])
+		b, ok := runeByte(r)
+		if !ok {
+			return dst[:from], false
+		}
+		dst = append(dst, b)
+		i += n
 	}
-	return out, true
+	return dst, true
 }

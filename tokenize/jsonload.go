@@ -6,6 +6,8 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
+	"slices"
 )
 
 // LoadOptions widens what Load accepts.
@@ -37,7 +39,12 @@ func LoadWith(r io.Reader, o LoadOptions) (*Tokenizer, error) {
 }
 
 func readLimited(r io.Reader) ([]byte, error) {
-	b, err := io.ReadAll(io.LimitReader(r, maxFileBytes+1))
+	var buf bytes.Buffer
+	if known, ok := r.(interface{ Len() int }); ok { // it lies in memory already
+		buf.Grow(min(known.Len(), maxFileBytes+1) + bytes.MinRead)
+	}
+	_, err := buf.ReadFrom(io.LimitReader(r, maxFileBytes+1))
+	b := buf.Bytes()
 	if err != nil {
 		return nil, fmt.Errorf("tokenize: reading the tokenizer file: %w", err)
 	}
@@ -47,14 +54,21 @@ func readLimited(r io.Reader) ([]byte, error) {
 	return b, nil
 }
 
+// bytesOfEntry is about what tokenizer.json has for a token, its id and its merge.
+const bytesOfEntry = 48
+
 // jsonFile is what is gathered while scanning.
 type jsonFile struct {
 	source
-	vocab     map[string]uint32
-	names     []string // of vocab, in the order of the file
-	mergeSpan []string // names of the merge before ids are known, "a" then "b"
-	seen      map[string]bool
-	template  template
+	names    byteIndex         // vocabulary entries in the byte alphabet, in the order of the file
+	ids      []uint32          // of names
+	odd      map[string]uint32 // the other entries; nil until there is a vocabulary
+	mergesAt int               // where merges are that stand before the vocabulary
+	seen     map[string]bool
+	template template
+	next     uint32 // the name that the next merge probably makes: files list both in one order
+
+	left, right, scratch []byte // of a merge: its names, and their bytes one after the other
 }
 
 func loadJSON(b []byte, o LoadOptions) (*Tokenizer, error) {
@@ -64,6 +78,10 @@ func loadJSON(b []byte, o LoadOptions) (*Tokenizer, error) {
 	s := &jsonScanner{b: bytes.TrimPrefix(b, []byte("\xef\xbb\xbf"))}
 	s.object(func(name string) { f.topLevel(s, name) })
 	s.end()
+	if f.mergesAt > 0 && f.odd != nil {
+		s.i = f.mergesAt
+		f.readMerges(s)
+	}
 	if s.err != nil {
 		return nil, s.err
 	}
@@ -212,34 +230,57 @@ func (f *jsonFile) model(s *jsonScanner, name string) {
 	case "ignore_merges":
 		f.wholePiece = s.bool()
 	case "vocab":
-		f.vocab = make(map[string]uint32, 1<<16)
-		s.members(func(name []byte) {
-			if _, ok := f.vocab[string(name)]; ok {
-				s.fail("vocabulary entry %q is given twice", name)
-				return
-			}
-			if len(f.vocab) >= maxVocab {
-				s.fail("more than %d vocabulary entries", maxVocab)
-				return
-			}
-			key := string(name)
-			f.vocab[key] = s.id()
-			f.names = append(f.names, key)
-		})
+		// Files spend about this much on an entry and its merge.
+		room := (len(s.b) - s.i) / bytesOfEntry
+		f.names = newByteIndex(room)
+		f.names.text = make([]byte, 0, 8*room)
+		f.names.offsets = make([]uint32, 1, room)
+		f.ids = make([]uint32, 0, room)
+		f.odd = map[string]uint32{}
+		s.members(func(name []byte) { f.entry(s, name) })
 	case "merges":
+		if f.odd == nil { // they are resolved when all names are known
+			s.peek()
+			f.mergesAt = s.i
+			s.raw()
+			return
+		}
 		f.readMerges(s)
 	default:
 		s.fail("key %q of the model is not supported", name)
 	}
 }
 
-// readMerges reads both forms: "a b" and ["a", "b"].
-func (f *jsonFile) readMerges(s *jsonScanner) {
-	s.array(func() {
-		if len(f.mergeSpan) >= 2*maxMergeRatio*maxVocab {
-			s.fail("more than %d merges", maxMergeRatio*maxVocab)
+// entry reads the id of a vocabulary entry and keeps both.
+func (f *jsonFile) entry(s *jsonScanner, name []byte) {
+	if len(f.ids)+len(f.odd) >= maxVocab {
+		s.fail("more than %d vocabulary entries", maxVocab)
+		return
+	}
+	x := &f.names
+	text, plain := appendNameBytes(x.text, name)
+	if !plain {
+		key := string(name)
+		if _, ok := f.odd[key]; ok {
+			s.fail("vocabulary entry %q is given twice", key)
 			return
 		}
+		f.odd[key] = s.id()
+		return
+	}
+	x.text, x.offsets = text, append(x.offsets, uint32(len(text)))
+	if _, ok := x.add(uint32(len(f.ids))); !ok {
+		s.fail("vocabulary entry %q is given twice", name)
+		return
+	}
+	f.ids = append(f.ids, s.id())
+}
+
+// readMerges reads both forms: "a b" and ["a", "b"].
+func (f *jsonFile) readMerges(s *jsonScanner) {
+	limit := maxMergeRatio * (len(f.ids) + len(f.odd))
+	f.merges = make([]merge, 0, len(f.ids))
+	s.array(func() {
 		if s.peek() == '"' {
 			line := s.text()
 			if bytes.HasPrefix(line, []byte("#version")) {
@@ -250,70 +291,102 @@ func (f *jsonFile) readMerges(s *jsonScanner) {
 				s.fail("merge %q is not two tokens with a space between", line)
 			}
 			if s.err == nil {
-				f.mergeSpan = append(f.mergeSpan, string(line[:k]), string(line[k+1:]))
+				f.left, f.right = append(f.left[:0], line[:k]...), append(f.right[:0], line[k+1:]...)
 			}
-			return
+		} else {
+			n := 0
+			s.array(func() {
+				n++
+				f.left, f.right = f.right, append(f.left[:0], s.text()...)
+			})
+			if s.err == nil && n != 2 {
+				s.fail("a merge has %d parts, want 2", n)
+			}
 		}
-		n := 0
-		s.array(func() {
-			n++
-			f.mergeSpan = append(f.mergeSpan, string(s.text()))
-		})
-		if s.err == nil && n != 2 {
-			s.fail("a merge has %d parts, want 2", n)
+		if len(f.merges) == limit {
+			s.fail("more merges than four for each of %d vocabulary entries; the limit is %d", limit/maxMergeRatio, limit)
+		}
+		if s.err == nil {
+			f.merge(s)
 		}
 	})
 }
 
-// resolve turns names into bytes and ids once the whole file has been seen.
+// merge finds the ids of f.left, f.right and of both together.
+func (f *jsonFile) merge(s *jsonScanner) {
+	b, plainLeft := appendNameBytes(f.scratch[:0], f.left)
+	cut := len(b)
+	b, plainRight := appendNameBytes(b, f.right)
+	f.scratch = b
+	var m merge
+	for _, part := range []struct {
+		id    *uint32
+		plain bool
+		bytes []byte
+		name  func() string // of an entry that is not in the alphabet, and for the error
+	}{
+		{&m.left, plainLeft, b[:cut], func() string { return string(f.left) }},
+		{&m.right, plainRight, b[cut:], func() string { return string(f.right) }},
+		{&m.id, plainLeft && plainRight, b, func() string { return string(f.left) + string(f.right) }},
+	} {
+		i, ok := uint32(0), false
+		switch {
+		case part.id == &m.id && part.plain && f.next < uint32(len(f.ids)) && string(f.names.at(f.next)) == string(part.bytes):
+			i, ok = f.ids[f.next], true
+			f.next++
+		case part.plain:
+			if i, ok = f.names.find(part.bytes); ok {
+				if part.id == &m.id {
+					f.next = i + 1
+				}
+				i = f.ids[i]
+			}
+		default:
+			i, ok = f.odd[part.name()]
+		}
+		if !ok {
+			s.fail("merge %d (%q, %q) needs %q, which is not in the vocabulary", len(f.merges), f.left, f.right, part.name())
+			return
+		}
+		*part.id = i
+	}
+	f.merges = append(f.merges, m)
+}
+
+// resolve turns the entries into tokens once the whole file has been seen.
 func (f *jsonFile) resolve() error {
-	if f.vocab == nil {
+	if f.odd == nil {
 		return errors.New("the model has no vocab")
 	}
-	if n, limit := len(f.mergeSpan)/2, maxMergeRatio*len(f.vocab); n > limit {
-		return fmt.Errorf("%d merges for %d vocabulary entries; the limit is %d", n, len(f.vocab), limit)
-	}
 	added := make(map[string]AddedToken, len(f.added))
+	control := make(map[uint32]bool) // names that are added tokens and no ordinary ones
 	for _, a := range f.added {
 		added[a.Content] = a
 	}
-	f.tokens = make([]token, 0, len(f.vocab))
-	for _, name := range f.names {
-		id := f.vocab[name]
-		if a, ok := added[name]; ok {
-			if a.ID != id {
-				return fmt.Errorf("added token %q has id %d but vocabulary id %d", name, a.ID, id)
-			}
-			b, plain := nameBytes(name)
-			if a.Special || !plain || string(b) != name {
-				continue
+	for _, a := range f.added {
+		id, ok := f.odd[a.Content]
+		if b, plain := nameBytes(a.Content); plain {
+			var i uint32
+			if i, ok = f.names.find(b); ok {
+				id = f.ids[i]
+				control[i] = a.Special || string(b) != a.Content
 			}
 		}
-		b, ok := nameBytes(name)
-		if !ok {
-			return fmt.Errorf("vocabulary entry %q (id %d) is not in the byte alphabet and no added token", name, id)
+		if ok && a.ID != id {
+			return fmt.Errorf("added token %q has id %d but vocabulary id %d", a.Content, a.ID, id)
 		}
-		f.tokens = append(f.tokens, token{b, id})
+	}
+	for _, name := range slices.Sorted(maps.Keys(f.odd)) {
+		if _, ok := added[name]; !ok {
+			return fmt.Errorf("vocabulary entry %q (id %d) is not in the byte alphabet and no added token", name, f.odd[name])
+		}
+	}
+	f.tokens = make([]token, 0, len(f.ids))
+	for i, id := range f.ids {
+		if !control[uint32(i)] {
+			f.tokens = append(f.tokens, token{f.names.at(uint32(i)), id})
+		}
 	}
 	sortTokens(f.tokens)
-	f.merges = make([]merge, 0, len(f.mergeSpan)/2)
-	for i := 0; i+1 < len(f.mergeSpan); i += 2 {
-		m := merge{}
-		for k, name := range []string{f.mergeSpan[i], f.mergeSpan[i+1], f.mergeSpan[i] + f.mergeSpan[i+1]} {
-			id, ok := f.vocab[name]
-			if !ok {
-				return fmt.Errorf("merge %d (%q, %q) needs %q, which is not in the vocabulary", i/2, f.mergeSpan[i], f.mergeSpan[i+1], name)
-			}
-			switch k {
-			case 0:
-				m.left = id
-			case 1:
-				m.right = id
-			default:
-				m.id = id
-			}
-		}
-		f.merges = append(f.merges, m)
-	}
 	return f.template.roles(&f.source, added)
 }

@@ -76,7 +76,7 @@ func writeJSON(out io.Writer, t *Tokenizer) error {
 // bytes spelled in the byte alphabet.
 func (t *Tokenizer) name(id uint32) string {
 	b := t.bytesOf(id)
-	if ordinary, ok := t.index[string(b)]; ok && ordinary == id {
+	if t.plain[id] {
 		return byteName(b)
 	}
 	return string(b)

@@ -57,7 +57,7 @@ func unordered(t testing.TB) *Tokenizer {
 		if len(k.bytes) < 3 {
 			continue
 		}
-		if rest, ok := tok.index[string(k.bytes[1:])]; ok {
+		if rest, ok := tok.index.find(k.bytes[1:]); ok {
 			m := merge{flip(tok.table.byteID[k.bytes[0]]), flip(rest), flip(k.id)}
 			if !slices.Contains(s.merges, m) {
 				s.merges = append(s.merges, m)

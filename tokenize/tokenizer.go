@@ -20,9 +20,10 @@ type Tokenizer struct {
 	text    []byte   // bytes of all tokens, one after another
 	offsets []uint32 // [VocabSize+1] into text; an id without bytes is a hole
 	special []bool   // [VocabSize]
+	plain   []bool   // [VocabSize] ordinary tokens: what text can become
 
-	index   map[string]uint32 // ordinary tokens (not special) by their bytes
-	merges  []merge           // in rank order, each pair once
+	index   byteIndex // ids of the ordinary tokens by their bytes
+	merges  []merge   // in rank order, each pair once
 	table   *mergeTable
 	missing int // single bytes without a token
 
@@ -82,7 +83,10 @@ func build(s source) (*Tokenizer, error) {
 	if err := t.setTokens(s.tokens); err != nil {
 		return nil, err
 	}
-	t.merges = lastOfEach(s.merges)
+	var err error
+	if t.merges, err = lastOfEach(s.merges); err != nil {
+		return nil, err
+	}
 	if err := t.setMerges(s.allowMissing); err != nil {
 		return nil, err
 	}
@@ -112,8 +116,7 @@ func (t *Tokenizer) setTokens(tokens []token) error {
 		return fmt.Errorf("id %d is above the limit of %d", size-1, maxVocab-1)
 	}
 	byID := make([][]byte, size)
-	t.special = make([]bool, size)
-	t.index = make(map[string]uint32, len(tokens))
+	t.special, t.plain = make([]bool, size), make([]bool, size)
 	total := 0
 	for _, k := range tokens {
 		switch {
@@ -122,13 +125,44 @@ func (t *Tokenizer) setTokens(tokens []token) error {
 		case byID[k.id] != nil:
 			return fmt.Errorf("id %d is given to two tokens, %q and %q", k.id, byID[k.id], k.bytes)
 		}
-		if other, ok := t.index[string(k.bytes)]; ok {
-			return fmt.Errorf("ids %d and %d have the same bytes %q", other, k.id, k.bytes)
-		}
 		byID[k.id] = k.bytes
-		t.index[string(k.bytes)] = k.id
+		t.plain[k.id] = true
 		total += len(k.bytes)
 	}
+	if err := t.placeAdded(byID, &total); err != nil {
+		return err
+	}
+	t.text = make([]byte, 0, total)
+	t.offsets = make([]uint32, size+1)
+	for id, b := range byID {
+		t.text = append(t.text, b...)
+		t.offsets[id+1] = uint32(len(t.text))
+	}
+	t.index = newByteIndex(len(tokens))
+	t.index.text, t.index.offsets = t.text, t.offsets
+	for id := range uint32(size) {
+		if !t.plain[id] {
+			continue
+		}
+		if other, ok := t.index.add(id); !ok {
+			return fmt.Errorf("ids %d and %d have the same bytes %q", other, id, t.bytesOf(id))
+		}
+	}
+	for _, a := range t.added {
+		if t.plain[a.ID] {
+			continue
+		}
+		if named, ok := nameBytes(a.Content); ok {
+			if id, ok := t.index.find(named); ok {
+				return fmt.Errorf("added token %q is spelled like the ordinary token %d in the byte alphabet", a.Content, id)
+			}
+		}
+	}
+	return nil
+}
+
+// placeAdded puts the added tokens among the others.
+func (t *Tokenizer) placeAdded(byID [][]byte, total *int) error {
 	contents := make(map[string]uint32, len(t.added))
 	for i, a := range t.added {
 		if a.Content == "" || len(a.Content) > maxTokenBytes {
@@ -144,48 +178,53 @@ func (t *Tokenizer) setTokens(tokens []token) error {
 		if b := byID[a.ID]; b != nil && (string(b) != a.Content || byteName(b) != a.Content) {
 			return fmt.Errorf("id %d is the token %q and the added token %q", a.ID, b, a.Content)
 		} else if b == nil {
-			if named, ok := nameBytes(a.Content); ok {
-				if id, ok := t.index[string(named)]; ok {
-					return fmt.Errorf("added token %q is spelled like the ordinary token %d in the byte alphabet", a.Content, id)
-				}
-			}
 			byID[a.ID] = []byte(a.Content)
-			total += len(a.Content)
+			*total += len(a.Content)
 		}
 		t.special[a.ID] = a.Special
-	}
-	t.text = make([]byte, 0, total)
-	t.offsets = make([]uint32, size+1)
-	for id, b := range byID {
-		t.text = append(t.text, b...)
-		t.offsets[id+1] = uint32(len(t.text))
 	}
 	return nil
 }
 
 // lastOfEach keeps the last of equal pairs, in order, and so gives it its later rank.
-func lastOfEach(in []merge) []merge {
-	last := make(map[uint64]int, len(in))
-	for i, m := range in {
-		last[uint64(m.left)<<32|uint64(m.right)] = i
+func lastOfEach(in []merge) ([]merge, error) {
+	// A pair determines what it makes, so where all make different tokens no pair
+	// comes twice.
+	if !repeats(in) {
+		return in, nil
 	}
-	if len(last) == len(in) {
-		return in
+	last := newMergeTable([256]uint32{}, len(in))
+	for i, m := range in {
+		if err := last.add(m.left, m.right, uint32(i)); err != nil {
+			return nil, err
+		}
 	}
 	out := in[:0]
 	for i, m := range in {
-		if last[uint64(m.left)<<32|uint64(m.right)] == i {
+		if last.value(m.left, m.right) == uint32(i) {
 			out = append(out, m)
 		}
 	}
-	return out
+	return out, nil
+}
+
+// repeats says whether two merges make the same token.
+func repeats(in []merge) bool {
+	var made [maxVocab / 64]uint64
+	for _, m := range in {
+		if made[m.id/64]>>(m.id%64)&1 != 0 {
+			return true
+		}
+		made[m.id/64] |= 1 << (m.id % 64)
+	}
+	return false
 }
 
 func (t *Tokenizer) setMerges(allowMissing bool) error {
 	var byteID [256]uint32
 	var lacking []byte
 	for c := range byteID {
-		id, ok := t.index[string([]byte{byte(c)})]
+		id, ok := t.index.find([]byte{byte(c)})
 		if !ok {
 			id = none
 			lacking = append(lacking, byte(c))
@@ -258,11 +297,10 @@ func (t *Tokenizer) bytesOf(id uint32) []byte { return t.text[t.offsets[id]:t.of
 
 // ordinary lists the tokens that text can become, by id.
 func (t *Tokenizer) ordinary() []token {
-	out := make([]token, 0, len(t.index))
-	for id := range uint32(t.VocabSize()) {
-		b := t.bytesOf(id)
-		if ordinary, ok := t.index[string(b)]; ok && ordinary == id {
-			out = append(out, token{b, id})
+	out := make([]token, 0, t.index.n)
+	for id, plain := range t.plain {
+		if plain {
+			out = append(out, token{t.bytesOf(uint32(id)), uint32(id)})
 		}
 	}
 	return out
