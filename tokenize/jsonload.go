@@ -234,7 +234,7 @@ func (f *jsonFile) model(s *jsonScanner, name string) {
 		room := (len(s.b) - s.i) / bytesOfEntry
 		f.names = newByteIndex(room)
 		f.names.text = make([]byte, 0, 8*room)
-		f.names.offsets = make([]uint32, 1, room)
+		f.names.offsets = make([]uint32, 1, room+1)
 		f.ids = make([]uint32, 0, room)
 		f.odd = map[string]uint32{}
 		s.members(func(name []byte) { f.entry(s, name) })
