@@ -27,26 +27,31 @@ func Window(n int) int { return n * windowPerWorker }
 // The first error in the order of the items ends the stage, after the
 // results before it were sent. n is at least 1.
 func Ordered[A, B any](n int, f func(ctx context.Context, a A) (B, error)) Stage[A, B] {
-	return OrderedWith(n,
+	return OrderedWith(n, Window(n),
 		func(int) struct{} { return struct{}{} },
 		func(ctx context.Context, _ *struct{}, a A) (B, error) { return f(ctx, a) })
 }
 
 // OrderedWith is Ordered for workers that keep something between items, such
-// as a cache or scratch memory. newState is called once by each worker, numbered
+// as a cache or scratch memory, with a window of its own: at most that many items are
+// held, at least n. Where items may be very unequal, a large one lets the other workers
+// run on past one that takes long. newState is called once by each worker, numbered
 // from 0; only that worker uses what it returns. The state must not change
 // results, because which worker gets an item depends on the schedule.
-func OrderedWith[A, B, S any](n int, newState func(worker int) S,
+func OrderedWith[A, B, S any](n, window int, newState func(worker int) S,
 	f func(ctx context.Context, s *S, a A) (B, error)) Stage[A, B] {
 	return StageFunc[A, B](func(ctx context.Context, in In[A], out Out[B]) error {
 		if n < 1 {
 			return fmt.Errorf("pipeline: Ordered with %d workers; use at least 1", n)
 		}
+		if window < n {
+			return fmt.Errorf("pipeline: Ordered with a window of %d items for %d workers; each holds one", window, n)
+		}
 		o := &ordered[A, B, S]{
 			in: in, out: out, newState: newState, f: f,
 			meter: scopeOf(ctx).meter(), region: regionName(ctx),
-			slots: make(chan struct{}, Window(n)), turn: make(chan struct{}, 1),
-			ring: make([]result[B], Window(n)),
+			slots: make(chan struct{}, window), turn: make(chan struct{}, 1),
+			ring: make([]result[B], window),
 		}
 		o.meter.setWorkers(n)
 		idle := make([]int64, n) // when each worker ended; a worker without work is starved

@@ -119,7 +119,7 @@ func TestOrderedWithState(t *testing.T) {
 	var got []int
 	a := Source(p, "src", items(4), count(400))
 	var total atomic.Int64
-	b := Then(p, "work", a, items(4), OrderedWith(n,
+	b := Then(p, "work", a, items(4), OrderedWith(n, Window(n),
 		func(worker int) []int { made[worker].Add(1); return make([]int, 0, 400) },
 		func(_ context.Context, s *[]int, a int) (int, error) {
 			if k := len(*s); k > 0 && (*s)[k-1] >= a {

@@ -356,6 +356,12 @@ func (t *Tokenizer) EOS() (uint32, bool) { return t.eos, t.eos != none }
 // can change an id or a file.
 func (t *Tokenizer) Hash() [32]byte { return t.hash() }
 
+// Warm computes now what the first Hash and the first Encoder would compute.
+func (t *Tokenizer) Warm() {
+	t.hash()
+	t.analysis()
+}
+
 func (t *Tokenizer) sum() [32]byte {
 	h := sha256.New()
 	if err := t.WriteJSON(h); err != nil {

@@ -417,7 +417,7 @@ func (g *ingest) tokenizer(ctx context.Context) error {
 	if g.tok, err = tokenize.Load(bytes.NewReader(b)); err != nil {
 		return usage(fmt.Errorf("tokenizer %s: %w", path, err))
 	}
-	g.tok.Hash() // it is asked for later, when nothing runs beside it
+	g.tok.Warm() // while something else runs beside it
 	return nil
 }
 

@@ -1,7 +1,6 @@
 package shards
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -208,9 +207,21 @@ func walk(folder, pattern string, o Options, r *room) ([]Input, error) {
 		return nil, fmt.Errorf("shards: %w; check that the folder is readable", err)
 	}
 	defer root.Close()
-	var out []Input
-	var met []int                      // those of out whose content decides what they are
-	types := make(map[int]fs.FileMode) // what the folder says of those that are no regular files
+	c := newCrowd()
+	var out []*Input
+	var types []fs.FileMode // what the folder says of each
+	met := 0                // of out, that were handed on
+	meet := func() {
+		ins, types := out[met:len(out):len(out)], types[met:]
+		c.runs <- inputs{met, len(ins), func(at *folders, k int) error {
+			if ins[k].Skip != "" {
+				return nil
+			}
+			at.room = r
+			return ins[k].meet(at, types[k], o)
+		}}
+		met = len(out)
+	}
 	err = fs.WalkDir(root.FS(), ".", func(rel string, d fs.DirEntry, err error) error {
 		if err != nil {
 			return fmt.Errorf("shards: %s: %w; make it readable or leave it out with data.exclude", shown(folder, rel), err)
@@ -222,43 +233,41 @@ func walk(folder, pattern string, o Options, r *room) ([]Input, error) {
 		if !named && !inside {
 			return nil
 		}
-		in := Input{Path: shown(folder, rel), Rel: rel, root: folder, walked: !named}
-		if strings.HasPrefix(d.Name(), ".") {
+		if d.IsDir() && !strings.HasPrefix(d.Name(), ".") {
+			return nil
+		}
+		if len(out)-met == inputRun {
+			meet()
+		}
+		in := &Input{Path: shown(folder, rel), Rel: rel, root: folder, walked: !named}
+		out, types = append(out, in), append(types, d.Type())
+		switch {
+		case strings.HasPrefix(d.Name(), "."):
 			in.Skip = HiddenFile
-			out = append(out, in)
 			if d.IsDir() {
 				return fs.SkipDir
 			}
-			return nil
-		}
-		if d.IsDir() {
-			return nil
-		}
-		if !selected(rel, o) {
+		case !selected(rel, o):
 			in.Skip = Unselected
-			out = append(out, in)
-			return nil
 		}
-		if t := d.Type(); t != 0 {
-			types[len(out)] = t
-		}
-		met = append(met, len(out))
-		out = append(out, in)
 		return nil
 	})
-	if err != nil {
-		return nil, err
+	if err == nil {
+		meet()
 	}
-	err = eachInput(context.Background(), len(met), func(at *folders, i int) error {
-		at.room = r
-		return out[met[i]].meet(at, types[met[i]], o)
-	})
+	if metErr := c.end(); err == nil {
+		err = metErr
+	}
 	if err != nil {
 		return nil, err
 	}
 	sort.Slice(out, func(i, j int) bool { return out[i].Rel < out[j].Rel })
-	leaveCompanions(out)
-	return out, nil
+	found := make([]Input, len(out))
+	for i, in := range out {
+		found[i] = *in
+	}
+	leaveCompanions(found)
+	return found, nil
 }
 
 // shown is the path of a walked file as the user would write it.

@@ -9,7 +9,6 @@ import (
 	"runtime"
 	"strings"
 	"sync"
-	"sync/atomic"
 )
 
 // folders opens inputs and keeps the folders last used open, since inputs of one
@@ -116,54 +115,82 @@ func (f *folders) below(rel string) (sub *os.Root, base string) {
 	return f.sub, rel[i+1:]
 }
 
-// inputRun is how many inputs a goroutine of eachInput takes at a time: enough that
-// most of them lie in one folder, and that little is left over at the end.
+// inputRun is how many inputs a goroutine takes at a time: enough that most of them lie
+// in one folder, and that little is left over at the end.
 const inputRun = 32
 
-// eachInput calls f with the numbers of n inputs on all cores, each goroutine with
-// folders of its own, and returns when all have ended. The error is the one of the
-// first input that has one, however the work was shared.
+// crowd is a goroutine for each core that looks at inputs, each with folders of its own.
+// The error that counts is the one of the first input that has one, however the work was
+// shared.
+type crowd struct {
+	runs chan inputs
+	wait sync.WaitGroup
+
+	mu    sync.Mutex
+	where int // the input with the first error
+	first error
+}
+
+// inputs are up to inputRun inputs: numbers from on, as many as look is to be called for.
+type inputs struct {
+	from, n int
+	look    func(at *folders, k int) error // k counts from 0 in the run
+}
+
+func newCrowd() *crowd {
+	n := runtime.GOMAXPROCS(0)
+	c := &crowd{runs: make(chan inputs, n)}
+	for range n {
+		c.wait.Go(func() {
+			var at folders
+			defer at.close()
+			for r := range c.runs {
+				// The runs come in order, so every input before one with an error is
+				// being looked at; those behind it need not be.
+				for k := 0; k < r.n && !c.past(r.from+k); k++ {
+					if err := r.look(&at, k); err != nil {
+						c.failed(r.from+k, err)
+					}
+				}
+			}
+		})
+	}
+	return c
+}
+
+// past says whether an input before i has an error.
+func (c *crowd) past(i int) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.first != nil && c.where < i
+}
+
+func (c *crowd) failed(i int, err error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.first == nil || i < c.where {
+		c.where, c.first = i, err
+	}
+}
+
+// end blocks until all runs have been looked at.
+func (c *crowd) end() error {
+	close(c.runs)
+	c.wait.Wait()
+	return c.first
+}
+
+// eachInput calls f with the numbers of n inputs on all cores and returns when all have
+// ended.
 func eachInput(ctx context.Context, n int, f func(at *folders, i int) error) error {
-	var (
-		next  atomic.Int64 // the next run
-		mu    sync.Mutex
-		where = n
-		first error
-		wait  sync.WaitGroup
-	)
-	failed := func(i int, err error) {
-		mu.Lock()
-		defer mu.Unlock()
-		if i < where {
-			where, first = i, err
-		}
-		// Runs are taken in order, so every input before this one is being looked at
-		// already, and the runs not yet taken need not be.
-		next.Store(int64(n))
-	}
-	work := func() {
-		var at folders
-		defer at.close()
-		for {
-			from := int(next.Add(inputRun)) - inputRun
-			for i := from; i < min(from+inputRun, n); i++ {
-				err := context.Cause(ctx)
-				if err == nil {
-					err = f(&at, i)
-				}
-				if err != nil {
-					failed(i, err)
-					return
-				}
+	c := newCrowd()
+	for from := 0; from < n && !c.past(from); from += inputRun {
+		c.runs <- inputs{from, min(inputRun, n-from), func(at *folders, k int) error {
+			if err := context.Cause(ctx); err != nil {
+				return err
 			}
-			if from >= n {
-				return
-			}
-		}
+			return f(at, from+k)
+		}}
 	}
-	for range min(runtime.GOMAXPROCS(0), (n+inputRun-1)/inputRun) {
-		wait.Go(work)
-	}
-	wait.Wait()
-	return first
+	return c.end()
 }

@@ -36,7 +36,7 @@ func Encode(t *tokenize.Tokenizer, b store.Boundary, n, cacheBytes int) pipeline
 
 // encodeWith is Encode into buffers that come back through used.
 func encodeWith(t *tokenize.Tokenizer, b store.Boundary, n, cacheBytes int, used *idBuffers) pipeline.Stage[*item.Docs, *item.Tokens] {
-	return pipeline.OrderedWith(n,
+	return pipeline.OrderedWith(n, window(n),
 		func(int) encoder { return encoder{enc: t.NewEncoder(cacheBytes), boundary: b, used: used} },
 		func(ctx context.Context, e *encoder, docs *item.Docs) (*item.Tokens, error) {
 			if len(docs.Docs) > 0 {
@@ -45,6 +45,14 @@ func encodeWith(t *tokenize.Tokenizer, b store.Boundary, n, cacheBytes int, used
 			return e.encode(docs), nil
 		})
 }
+
+// blocksAhead is how many blocks the other workers may encode while one is at a large
+// document: such as one of 16 MiB, the largest by default, takes as long as 64 blocks.
+// Their text and ids are about 40 MB.
+const blocksAhead = 64
+
+// window is how many blocks n workers hold.
+func window(n int) int { return pipeline.Window(n) + blocksAhead }
 
 // idBuffers hands the id buffers of written blocks back to the encoders: an ingest
 // goes through gigabytes of them, and fresh memory costs more than the encoding of
