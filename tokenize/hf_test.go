@@ -75,7 +75,7 @@ func compareMerges(t *testing.T, tok *Tokenizer, run hfRun) {
 			t.Fatalf("%d merges, want %d", len(tok.merges), len(run.Merges))
 		}
 		m := tok.merges[i]
-		if got := [2]string{tok.name(m.left), tok.name(m.right)}; got != run.Merges[i] {
+		if got := [2]string{byteName(tok.bytesOf(m.left)), byteName(tok.bytesOf(m.right))}; got != run.Merges[i] {
 			t.Fatalf("merge %d is %q, want %q", i, got, run.Merges[i])
 		}
 	}

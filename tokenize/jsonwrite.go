@@ -56,30 +56,20 @@ func writeJSON(out io.Writer, t *Tokenizer) error {
 		w.comma(first)
 		first++
 		w.print("\n      ")
-		w.quote(t.name(uint32(id)))
+		w.name(t, uint32(id))
 		w.print(": " + strconv.Itoa(id))
 	}
 	w.print("\n    },\n    \"merges\": [")
 	for i, m := range t.merges {
 		w.comma(i)
 		w.print("\n      [")
-		w.quote(t.name(m.left))
+		w.name(t, m.left)
 		w.print(", ")
-		w.quote(t.name(m.right))
+		w.name(t, m.right)
 		w.print("]")
 	}
 	w.print("\n    ]\n  }\n}\n")
 	return w.Flush()
-}
-
-// name is the key of an id in the vocabulary: the content of an added token, or the
-// bytes spelled in the byte alphabet.
-func (t *Tokenizer) name(id uint32) string {
-	b := t.bytesOf(id)
-	if t.plain[id] {
-		return byteName(b)
-	}
-	return string(b)
 }
 
 // jsonWriter leaves errors to the sticky one of bufio.Writer, which Flush returns.
@@ -99,6 +89,29 @@ func (w jsonWriter) rawOrNull(raw []byte) {
 		return
 	}
 	w.Write(raw)
+}
+
+// name writes the key of an id in the vocabulary: the content of an added token, or the
+// bytes spelled in the byte alphabet, which has nothing to escape but quotes and
+// backslashes.
+func (w jsonWriter) name(t *Tokenizer, id uint32) {
+	if !t.plain[id] {
+		w.quote(string(t.bytesOf(id)))
+		return
+	}
+	w.WriteByte('"')
+	for _, c := range t.bytesOf(id) {
+		switch {
+		case c == '"' || c == '\\':
+			w.WriteByte('\\')
+			w.WriteByte(c)
+		case '!' <= c && c <= '~':
+			w.WriteByte(c)
+		default:
+			w.WriteRune(byteRune(c))
+		}
+	}
+	w.WriteByte('"')
 }
 
 func (w jsonWriter) quote(s string) {
