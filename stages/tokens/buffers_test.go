@@ -21,8 +21,8 @@ func TestIDBuffers(t *testing.T) {
 		}
 		caps = append(caps, cap(ids))
 	}
-	if caps[0] != 10 || caps[1] != 20 || caps[2] != 0 {
-		t.Errorf("capacities %v, want 10, 20 and none", caps)
+	if caps[0] != 20 || caps[1] != 10 || caps[2] != 0 {
+		t.Errorf("capacities %v, want 20, 10 and none", caps)
 	}
 	var none *idBuffers
 	none.put(make([]uint32, 3))

@@ -5,6 +5,7 @@ import (
 	"crypto/sha256"
 	"fmt"
 	"slices"
+	"sync"
 
 	"refrain/pipeline"
 	"refrain/stages/item"
@@ -54,39 +55,50 @@ const blocksAhead = 64
 // window is how many blocks n workers hold.
 func window(n int) int { return pipeline.Window(n) + blocksAhead }
 
-// idBuffers hands the id buffers of written blocks back to the encoders: an ingest
-// goes through gigabytes of them, and fresh memory costs more than the encoding of
-// what it holds. A nil one keeps nothing.
-type idBuffers struct{ free chan []uint32 }
+// idBuffers hands the id buffers of written blocks back to the encoders, the one last
+// written first, since the caches still hold it: an ingest goes through gigabytes of
+// ids, and fresh memory costs more than the encoding of what it holds. A nil one keeps
+// nothing. It never blocks for long.
+type idBuffers struct {
+	mu   sync.Mutex
+	free [][]uint32
+}
 
 // maxSpare is the largest buffer that is kept, in ids: room for the worst text of a
 // usual block.
 const maxSpare = 1 << 20
 
+// newIDBuffers keeps up to n buffers.
+func newIDBuffers(n int) *idBuffers { return &idBuffers{free: make([][]uint32, 0, n)} }
+
 // usualText is fewer bytes than an id stands for in most text.
 const usualText = 2
 
-func newIDBuffers(n int) *idBuffers { return &idBuffers{make(chan []uint32, n)} }
-
-// get returns an empty buffer, nil when none is there. It does not block.
+// get returns an empty buffer, nil when none is there.
 func (u *idBuffers) get() []uint32 {
-	if u != nil {
-		select {
-		case ids := <-u.free:
-			return ids[:0]
-		default:
-		}
+	if u == nil {
+		return nil
 	}
-	return nil
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	n := len(u.free)
+	if n == 0 {
+		return nil
+	}
+	ids := u.free[n-1]
+	u.free = u.free[:n-1]
+	return ids[:0]
 }
 
-// put takes a buffer that nobody reads any more. It does not block.
+// put takes a buffer that nobody reads any more.
 func (u *idBuffers) put(ids []uint32) {
-	if u != nil && cap(ids) <= maxSpare {
-		select {
-		case u.free <- ids:
-		default:
-		}
+	if u == nil || cap(ids) > maxSpare {
+		return
+	}
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	if len(u.free) < cap(u.free) {
+		u.free = append(u.free, ids)
 	}
 }
 

@@ -209,7 +209,7 @@ func (c *PrepareConfig) fillFolder(ctx context.Context, tmp, key string) (*Resul
 	side := pipeline.NewGroup(ctx) // the tokenizer's file is made beside the encoding
 	side.Go(func(context.Context) error { return c.Tokenizer.WriteJSON(&tok) })
 	defer side.Wait()
-	w := &writing{c: c, split: s, used: newIDBuffers(window(c.Workers) + blocksPerWorker*c.Workers)}
+	w := &writing{c: c, split: s, used: newIDBuffers(pipeline.Window(c.Workers) + blocksPerWorker*c.Workers)}
 	stats, err := w.run(ctx)
 	if err != nil {
 		return nil, err
