@@ -3,6 +3,7 @@ package shards
 import (
 	"context"
 	"fmt"
+	"io"
 	"io/fs"
 	"os"
 	"path/filepath"
@@ -19,21 +20,44 @@ type folders struct {
 	name string
 	sub  *os.Root // one below it
 	path string   // of sub below root, with slashes
+	dir  *os.File // sub again, where look needs it
 
 	head, buf []byte // scratch of classify and digestFile
-	arena     []byte // not used yet by hold
 	room      *room  // for hold
 }
 
 func (f *folders) close() {
-	if f.sub != nil {
-		f.sub.Close()
-		f.sub = nil
-	}
+	f.leave()
 	if f.root != nil {
 		f.root.Close()
 		f.root = nil
 	}
+}
+
+// leave closes the folder below the one that was walked.
+func (f *folders) leave() {
+	if f.dir != nil {
+		f.dir.Close()
+		f.dir = nil
+	}
+	if f.sub != nil {
+		f.sub.Close()
+		f.sub = nil
+	}
+}
+
+// lookSlowly is look in the way of open.
+func (f *folders) lookSlowly(in *Input) (io.ReadSeekCloser, int64, error) {
+	file, err := f.open(in)
+	if err != nil {
+		return nil, 0, err
+	}
+	st, err := file.Stat()
+	if err != nil {
+		file.Close()
+		return nil, 0, fmt.Errorf("shards: %s: %w", in.Path, err)
+	}
+	return file, st.Size(), nil
 }
 
 // open opens an input, below its folder when it was met in a walk, so that a
@@ -102,10 +126,7 @@ func (f *folders) below(rel string) (sub *os.Root, base string) {
 	}
 	dir := rel[:i]
 	if f.sub == nil || f.path != dir {
-		if f.sub != nil {
-			f.sub.Close()
-			f.sub = nil
-		}
+		f.leave()
 		sub, err := f.root.OpenRoot(filepath.FromSlash(dir))
 		if err != nil {
 			return nil, ""

@@ -1,17 +1,20 @@
 package shards
 
 import (
+	"bytes"
 	"crypto/sha256"
 	"errors"
 	"fmt"
 	"io"
 	"sync/atomic"
+	"unicode/utf8"
 )
 
 // held is the content of a text file that was read whole when it was found.
 type held struct {
 	text []byte // the bytes of the file; nobody writes to them
 	sum  [sha256.Size]byte
+	utf8 bool // it is valid
 }
 
 // room is how many bytes may still be held, by all goroutines together. A nil one is
@@ -30,36 +33,32 @@ func (r *room) take(n int64) bool {
 	return true
 }
 
-// holdArena is the size of the blocks from which small files get their memory.
-const holdArena = 1 << 20
+// holdHead is how much of a file that may be held is read at once: all of most.
+const holdHead = 64 << 10
 
-// hold reads the rest of a text file behind head, its first bytes, when there is room
+// hold reads the rest of a text file behind start, its first bytes, when there is room
 // for it. The content is what the file held at that time: whoever fingerprints and
 // reads the input later sees the same bytes, whatever is written to the file meanwhile.
-func (in *Input) hold(at *folders, f io.Reader, head []byte, o Options) error {
+func (in *Input) hold(at *folders, f io.Reader, start []byte, o Options) error {
 	n := in.Size
 	// An empty file may be one whose size is not known beforehand. One over MaxDoc is
 	// not kept either, since reading it ends in a fault.
-	if n < int64(max(len(head), 1)) || n > o.MaxDoc || !at.room.take(n) {
+	if n < int64(max(len(start), 1)) || n > o.MaxDoc || !at.room.take(n) {
 		return nil
 	}
-	var text []byte
-	switch {
-	case n > holdArena/4:
+	text := start
+	if n > int64(len(start)) {
 		text = make([]byte, n)
-	default:
-		if int64(len(at.arena)) < n {
-			at.arena = make([]byte, holdArena)
+		from := copy(text, start)
+		more, err := io.ReadFull(f, text[from:])
+		if err != nil && !errors.Is(err, io.EOF) && !errors.Is(err, io.ErrUnexpectedEOF) {
+			return fmt.Errorf("shards: %s: %w; check that the file is readable", in.Path, err)
 		}
-		text, at.arena = at.arena[:n:n], at.arena[n:]
+		text = text[:from+more] // shorter when the file was cut since its size was asked for
+	} else {
+		text = bytes.Clone(start)
 	}
-	from := copy(text, head)
-	more, err := io.ReadFull(f, text[from:])
-	if err != nil && !errors.Is(err, io.EOF) && !errors.Is(err, io.ErrUnexpectedEOF) {
-		return fmt.Errorf("shards: %s: %w; check that the file is readable", in.Path, err)
-	}
-	text = text[:from+more] // shorter when the file was cut since its size was asked for
 	in.Size = int64(len(text))
-	in.held = &held{text, sha256.Sum256(text)}
+	in.held = &held{text, sha256.Sum256(text), utf8.Valid(text)}
 	return nil
 }

@@ -109,25 +109,29 @@ func sniffKind(head []byte) Kind {
 // first bytes. Names that promise a format must keep it; other files met in a
 // walk that are not text are marked with Skip.
 func (in *Input) classify(at *folders, o Options) error {
-	f, err := at.open(in)
+	f, size, err := at.look(in)
 	if err != nil {
 		return err
 	}
 	defer f.Close()
-	st, err := f.Stat()
-	if err != nil {
-		return fmt.Errorf("shards: %s: %w", in.Path, err)
-	}
-	in.Size = st.Size()
+	in.Size = size
 	if at.head == nil {
-		at.head = make([]byte, sniffBytes)
+		at.head = make([]byte, holdHead)
 	}
-	raw := at.head
-	n, err := io.ReadFull(f, raw)
+	// A small file that may be held is read whole, with one call where it keeps its size.
+	start := at.head[:sniffBytes]
+	if at.room != nil && size > sniffBytes {
+		start = at.head[:min(size, holdHead)]
+	}
+	if 0 < size && size <= int64(len(start)) {
+		start = start[:size]
+	}
+	n, err := io.ReadFull(f, start)
 	if err != nil && err != io.EOF && err != io.ErrUnexpectedEOF {
-		return fmt.Errorf("shards: %w; check that the file is readable", err)
+		return fmt.Errorf("shards: %s: %w; check that the file is readable", in.Path, err)
 	}
-	raw = raw[:n]
+	start = start[:n]
+	raw := start[:min(n, sniffBytes)]
 	wantKind, wantComp := declared(in.Path)
 	if o.Kind != "" {
 		wantKind = o.Kind
@@ -138,7 +142,7 @@ func (in *Input) classify(at *folders, o Options) error {
 		// it claims, so that reading it reports the damage.
 		in.Compression = wantComp
 	}
-	head, full := raw, n == sniffBytes
+	head, full := raw, len(raw) == sniffBytes
 	var headErr error
 	if in.Compression != compNone {
 		if _, err := f.Seek(0, io.SeekStart); err != nil {
@@ -163,7 +167,7 @@ func (in *Input) classify(at *folders, o Options) error {
 	if err := in.classifyText(o, head, full, headErr); err != nil || in.Skip != "" || in.Compression != compNone {
 		return err
 	}
-	return in.hold(at, f, head, o)
+	return in.hold(at, f, start, o)
 }
 
 // classifyText applies the rule for text: no NUL byte in the head, and UTF-8

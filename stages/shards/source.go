@@ -247,7 +247,7 @@ func (r *run) take(p place, num int64, text []byte, mended bool, file *held) err
 	if int64(len(text)) > r.o.MaxDoc {
 		return r.tooLong(p)
 	}
-	if !utf8.Valid(text) {
+	if (file == nil || !file.utf8) && !utf8.Valid(text) {
 		if r.o.InvalidUTF8 != Replace {
 			bad := invalidAt(text, false)
 			return r.reject(p, InvalidUTF8, r.o.InvalidUTF8, fmt.Sprintf("byte 0x%02x at byte %d of the text is not UTF-8", text[bad], bad), nil, fixUTF8)

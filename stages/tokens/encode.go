@@ -71,8 +71,12 @@ const maxSpare = 1 << 20
 // newIDBuffers keeps up to n buffers.
 func newIDBuffers(n int) *idBuffers { return &idBuffers{free: make([][]uint32, 0, n)} }
 
-// usualText is fewer bytes than an id stands for in most text.
-const usualText = 2
+// usualText is fewer bytes than an id stands for in most text, usualBlock more ids than
+// most blocks have.
+const (
+	usualText  = 2
+	usualBlock = 256 << 10
+)
 
 // get returns an empty buffer, nil when none is there.
 func (u *idBuffers) get() []uint32 {
@@ -116,9 +120,12 @@ func (e *encoder) encode(docs *item.Docs) *item.Tokens {
 		DocIDs: make([]uint64, n), Sources: make([]string, n), Hashes: make([][16]byte, n),
 		Bytes: docs.Bytes,
 	}
+	room := int(docs.Bytes)/usualText + 10*n
 	ids := e.used.get()
-	if ids == nil {
-		ids = make([]uint32, 0, docs.Bytes/usualText+int64(n))
+	if cap(ids) < room {
+		// Large enough for most blocks, so that buffers are not replaced by larger ones
+		// all the time.
+		ids = make([]uint32, 0, max(room, usualBlock))
 	}
 	for i := range docs.Docs {
 		d := &docs.Docs[i]
@@ -126,8 +133,6 @@ func (e *encoder) encode(docs *item.Docs) *item.Tokens {
 			if e.boundary.BOS != nil {
 				ids = append(ids, *e.boundary.BOS)
 			}
-			// With this room, the encoder seldom grows the slice in small steps.
-			ids = slices.Grow(ids, len(d.Text)/usualText+8)
 			ids = e.enc.Append(ids, d.Text)
 			if e.boundary.EOS != nil {
 				ids = append(ids, *e.boundary.EOS)
