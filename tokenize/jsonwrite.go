@@ -6,6 +6,7 @@ import (
 	"io"
 	"slices"
 	"strconv"
+	"unicode/utf8"
 )
 
 // sortTokens orders tokens by id.
@@ -57,7 +58,8 @@ func writeJSON(out io.Writer, t *Tokenizer) error {
 		first++
 		w.print("\n      ")
 		w.name(t, uint32(id))
-		w.print(": " + strconv.Itoa(id))
+		w.print(": ")
+		w.Write(strconv.AppendInt(w.AvailableBuffer(), int64(id), 10))
 	}
 	w.print("\n    },\n    \"merges\": [")
 	for i, m := range t.merges {
@@ -99,19 +101,18 @@ func (w jsonWriter) name(t *Tokenizer, id uint32) {
 		w.quote(string(t.bytesOf(id)))
 		return
 	}
-	w.WriteByte('"')
+	b := append(w.AvailableBuffer(), '"')
 	for _, c := range t.bytesOf(id) {
 		switch {
 		case c == '"' || c == '\\':
-			w.WriteByte('\\')
-			w.WriteByte(c)
+			b = append(b, '\\', c)
 		case '!' <= c && c <= '~':
-			w.WriteByte(c)
+			b = append(b, c)
 		default:
-			w.WriteRune(byteRune(c))
+			b = utf8.AppendRune(b, byteRune(c))
 		}
 	}
-	w.WriteByte('"')
+	w.Write(append(b, '"'))
 }
 
 func (w jsonWriter) quote(s string) {
