@@ -70,10 +70,12 @@ func Loader(ctx context.Context, c LoaderConfig, emit func(Line)) error {
 			n := s.FirstWindow(2)
 			t0 := threadTime()
 			for range c.Rows {
-				if _, err := s.ReadRow(next[i]%n, tokens, targets, starts); err != nil {
+				if _, err := s.ReadRow(next[i], tokens, targets, starts); err != nil {
 					return err
 				}
-				next[i]++
+				if next[i]++; next[i] == n {
+					next[i] = 0
+				}
 			}
 			d := threadTime() - t0
 			per[i+1] = append(per[i+1], d)

@@ -2,12 +2,6 @@
 
 #include "textflag.h"
 
-// func Prefetch(p unsafe.Pointer)
-TEXT ·Prefetch(SB), NOSPLIT, $0-8
-	MOVQ p+0(FP), AX
-	PREFETCHT0 (AX)
-	RET
-
 // func prefetchLines(p unsafe.Pointer, lines int)
 TEXT ·prefetchLines(SB), NOSPLIT, $0-16
 	MOVQ p+0(FP), AX

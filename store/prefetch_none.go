@@ -4,7 +4,5 @@ package store
 
 import "unsafe"
 
-// Prefetch is a hint that this build does not give.
-func Prefetch(unsafe.Pointer) {}
-
+// prefetchLines is a hint that this build does not give.
 func prefetchLines(unsafe.Pointer, int) {}

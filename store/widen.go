@@ -37,6 +37,23 @@ func widenPairPlain(tokens, targets []int32, src []uint16) {
 	}
 }
 
+// minPairs is the fewest that pair8 takes.
+const minPairs = 8
+
+// widenPair is widenPairPlain, which meanwhile asks for what next names.
+func widenPair(tokens, targets []int32, src []uint16, next *Ahead) {
+	n := len(targets)
+	if n < minPairs || !vectors {
+		widenPairPlain(tokens, targets, src)
+		return
+	}
+	pair8(&tokens[0], &targets[0], &src[:n+1][0], n, next)
+	next.passed(n / 32)
+	if n < len(tokens) {
+		tokens[n] = int32(src[n])
+	}
+}
+
 // narrowPlain writes ids to dst as little-endian 16-bit words and returns the largest.
 // When that is 2^16 or more, what it wrote is worthless.
 func narrowPlain(dst []byte, ids []uint32) (top uint32) {

@@ -16,11 +16,13 @@ var vectors = cpu.X86.HasAVX2
 //go:noescape
 func widen8(dst *int32, src *uint16, n int)
 
-// pair8 sets tokens[i] to src[i] and targets[i] to src[i+1] for i below n, which is
-// at least 8. It reads n+1 ids.
+// pair8 is widenPairPlain in one pass, for n pairs, at least 8: the shifted ids are a
+// second load of the same lines, which costs less than reading the tokens back. It asks
+// for the single lines of next, and for one of its ids with every 32 it writes: a burst
+// would hold up the copy while the processor has no place for one more missing line.
 //
 //go:noescape
-func pair8(tokens, targets *int32, src *uint16, n int, ahead unsafe.Pointer, lines int)
+func pair8(tokens, targets *int32, src *uint16, n int, next *Ahead)
 
 // narrow16 writes n ids, a multiple of 16 and not zero, and returns the largest.
 //
@@ -35,24 +37,6 @@ func widen(dst []int32, src []uint16) {
 		return
 	}
 	widen8(unsafe.SliceData(dst[:n]), unsafe.SliceData(src), n)
-}
-
-// widenPair is widenPairPlain in one pass: the shifted ids are a second load of the
-// same lines, which costs less than reading the tokens back. It asks for one line of
-// next with every 32 ids and returns the rest of next: a burst would hold up the copy
-// while the processor has no place for one more missing line.
-func widenPair(tokens, targets []int32, src []uint16, next Hint) Hint {
-	n := len(targets)
-	if n < 8 || !vectors {
-		widenPairPlain(tokens, targets, src)
-		return next
-	}
-	tokens, src = tokens[:max(n, len(tokens))], src[:max(n+1, len(src))]
-	pair8(unsafe.SliceData(tokens), unsafe.SliceData(targets), unsafe.SliceData(src), n, next.at, next.lines)
-	if len(tokens) > n {
-		tokens[n] = int32(src[n])
-	}
-	return next.after(n / 32)
 }
 
 // narrow is narrowPlain.

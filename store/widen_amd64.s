@@ -45,22 +45,28 @@ done:
 	VZEROUPPER
 	RET
 
-// func pair8(tokens, targets *int32, src *uint16, n int, ahead unsafe.Pointer, lines int)
-TEXT ·pair8(SB), NOSPLIT, $0-48
+// func pair8(tokens, targets *int32, src *uint16, n int, next *Ahead)
+TEXT ·pair8(SB), NOSPLIT, $0-40
 	MOVQ tokens+0(FP), DI
 	MOVQ targets+8(FP), DX
 	MOVQ src+16(FP), SI
 	MOVQ n+24(FP), CX
-	MOVQ ahead+32(FP), R8
-	MOVQ lines+40(FP), R9
+	MOVQ next+32(FP), AX
+	MOVQ 16(AX), R10 // once; a prefetch of address 0 does nothing
+	MOVQ 24(AX), R11
+	MOVQ 32(AX), R12
+	MOVQ 40(AX), R13
+	PREFETCHT0 (R10)
+	PREFETCHT0 (R11)
+	PREFETCHT0 (R12)
+	PREFETCHT0 (R13)
+	MOVQ 0(AX), R8 // ids
+	MOVQ 8(AX), R9 // lines
 	SHLQ $6, R9
-	JEQ  ready
 	LEAQ -64(R8)(R9*1), R9 // the last line asked for; repeats of it cost nothing
-	JMP  start
-ready:
-	MOVQ SI, R8
-	MOVQ SI, R9
-start:
+	CMPQ R9, R8
+	CMOVQLT SI, R8 // no lines: any address that is near
+	CMOVQLT SI, R9
 	SUBQ $32, CX
 	JLT  eights
 loop:

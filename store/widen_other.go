@@ -4,9 +4,8 @@ package store
 
 func widen(dst []int32, src []uint16) { widenPlain(dst, src) }
 
-func widenPair(tokens, targets []int32, src []uint16, next Hint) Hint {
-	widenPairPlain(tokens, targets, src)
-	return next
-}
+const vectors = false
+
+func pair8(_, _ *int32, _ *uint16, _ int, _ *Ahead) { panic("store: no pair8 in this build") }
 
 func narrow(dst []byte, ids []uint32) uint32 { return narrowPlain(dst, ids) }

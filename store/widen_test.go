@@ -35,7 +35,8 @@ func TestWidenWays(t *testing.T) {
 			}
 		}
 	}
-	hint := Hint{unsafe.Pointer(&ids[0]), 3}
+	ahead := Ahead{ids: unsafe.Pointer(&ids[0]), lines: 3}
+	ahead.Line(1, unsafe.Pointer(&ids[1]))
 	for n := range 130 {
 		for off := range 9 {
 			src := ids[off:]
@@ -48,11 +49,12 @@ func TestWidenWays(t *testing.T) {
 			for more := range 2 {
 				tokens, targets := guarded(n), guarded(n)
 				m := n - 1 + more
-				h := widenPair(tokens[8:8+n], targets[off:off+m], src[:n+more:n+more], hint)
+				h := ahead
+				widenPair(tokens[8:8+n], targets[off:off+m], src[:n+more:n+more], &h)
 				check("tokens", tokens, 8, src[:n])
 				check("targets", targets, off, src[1:m+1])
-				if h.lines < 0 || h.lines > hint.lines {
-					t.Fatalf("%d of %d lines are left", h.lines, hint.lines)
+				if h.lines < 0 || h.lines > ahead.lines {
+					t.Fatalf("%d of %d lines are left", h.lines, ahead.lines)
 				}
 				plain, shifted := guarded(n), guarded(n)
 				widenPairPlain(plain[8:8+n], shifted[off:off+m], src[:n+more])
@@ -99,9 +101,12 @@ func TestCopyPair(t *testing.T) {
 					last := min(to+1, n)
 					want, tokens, targets := make([]int32, last-from), make([]int32, to-from), make([]int32, to-from)
 					s.Copy(d, from, last, want)
-					s.PrefetchEntry(d)
-					next := s.CopyPair(d, from, to, tokens, targets, s.Hint(d, from, to))
-					next.Prefetch()
+					var next Ahead
+					next.Entry(0, s, d)
+					next.First(3, s, d)
+					next.IDs(s, d, from, to)
+					s.CopyPair(d, from, to, tokens, targets, &next)
+					next.Rest()
 					if !slices.Equal(tokens, want[:to-from]) || !slices.Equal(targets[:last-from-1], want[1:]) {
 						t.Fatalf("vocabulary %d, document %d, range %d to %d: wrong ids", vocab, d, from, to)
 					}
@@ -117,24 +122,25 @@ func TestCopyPair(t *testing.T) {
 							t.Errorf("document %d, range %v: no panic", d, r)
 						}
 					}()
-					s.CopyPair(d, r[0], r[1], make([]int32, n+2), make([]int32, n+2), Hint{})
+					s.CopyPair(d, r[0], r[1], make([]int32, n+2), make([]int32, n+2), &Ahead{})
 				}()
 			}
 		}
 	}
 }
 
-// TestHint counts the lines of a hint and what is left of it.
-func TestHint(t *testing.T) {
+// TestAhead counts the lines of ids and what is left of them.
+func TestAhead(t *testing.T) {
 	var b [256]byte
-	h := Hint{unsafe.Pointer(&b[0]), 4}
-	if got := h.after(1); got.lines != 3 || got.at != unsafe.Pointer(&b[64]) {
-		t.Errorf("after one line: %v", got)
+	a := Ahead{ids: unsafe.Pointer(&b[0]), lines: 4}
+	if a.passed(1); a.lines != 3 || a.ids != unsafe.Pointer(&b[64]) {
+		t.Errorf("after one line: %v", a)
 	}
-	if got := h.after(4); got != (Hint{}) {
-		t.Errorf("after all lines: %v", got)
+	if a.passed(5); a.lines != 0 {
+		t.Errorf("after all lines: %v", a)
 	}
-	Hint{}.Prefetch()
+	a.Rest()
+	(&Ahead{}).Rest()
 }
 
 // TestNarrow compares narrow with its definition at every length up to some vectors,

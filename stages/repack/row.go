@@ -41,9 +41,9 @@ func (s *Stream) ReadRow(g int64, tokens, targets []int32, starts []byte) (score
 		return 0, err
 	}
 	docs, at, T := p.order.docs, p.rows[row], len(tokens)
-	var next store.Hint // the ids of the next row
+	var next store.Ahead
 	if s.near != nil {
-		next = s.aheadOf(p, row)
+		s.lookAhead(&next, p, row)
 	}
 	rank, off := int(at.rank), int(at.off)
 	clear(starts)
@@ -61,7 +61,7 @@ func (s *Stream) ReadRow(g int64, tokens, targets []int32, starts []byte) (score
 		d := docs[rank]
 		if filled == T { // only the target of the last input is left
 			s.corpus.Copy(int(d.doc), 0, 1, targets[T-1:])
-			next.Prefetch()
+			next.Rest()
 			return s.maskLast(targets), nil
 		}
 		if off == 0 {
@@ -70,7 +70,7 @@ func (s *Stream) ReadRow(g int64, tokens, targets []int32, starts []byte) (score
 		left := int(d.n) - off
 		take := min(left, T-filled)
 		if s.near != nil { // a Part may end before its document: the target written for its end is replaced below
-			next = s.near.CopyPair(s.inStore(int(d.doc)), off, off+take, tokens[filled:], targets[filled:], next)
+			s.near.CopyPair(s.inStore(int(d.doc)), off, off+take, tokens[filled:], targets[filled:], &next)
 		} else {
 			s.copyPair(int(d.doc), off, off+take, left > take, tokens[filled:], targets[filled:])
 		}
@@ -79,7 +79,7 @@ func (s *Stream) ReadRow(g int64, tokens, targets []int32, starts []byte) (score
 		}
 		filled += take
 		if left > take { // the row is full, and its last target came with it
-			next.Prefetch()
+			next.Rest()
 			return s.maskLast(targets), nil
 		}
 		rank, off = rank+1, 0
@@ -104,31 +104,30 @@ func (s *Stream) copyPair(doc, from, to int, more bool, tokens, targets []int32)
 	}
 }
 
-// aheadOf hides the cache misses of the rows that come next. Finding the first token
+// lookAhead hides the cache misses of the rows that come next. Finding the first token
 // of a row is a chain of three reads at random places: the document order, the store's
 // entry and the token; each of the next three rows is helped over one link. A row
-// often goes on into a second document, which is helped likewise; what is behind that
-// is not worth its cost. It returns where the first ids of the next row are.
-func (s *Stream) aheadOf(p *Plan, row int64) store.Hint {
+// often goes on into a second document, which is helped likewise, but only to its first
+// line; what is behind that is not worth its cost.
+func (s *Stream) lookAhead(next *store.Ahead, p *Plan, row int64) {
 	rows, docs, T := p.rows[row+1:], p.order.docs, s.cfg.T
 	if len(rows) < 3 {
-		return store.Hint{}
+		return
 	}
-	store.Prefetch(unsafe.Pointer(&docs[rows[2].rank]))
+	next.Line(0, unsafe.Pointer(&docs[rows[2].rank]))
 	r := rows[1]
 	d := docs[r.rank]
-	s.near.PrefetchEntry(s.inStore(int(d.doc)))
+	next.Entry(1, s.near, s.inStore(int(d.doc)))
 	if int(d.n-r.off) < T && int(r.rank)+1 < len(docs) {
-		s.near.PrefetchEntry(s.inStore(int(docs[r.rank+1].doc)))
+		next.Entry(2, s.near, s.inStore(int(docs[r.rank+1].doc)))
 	}
 	r = rows[0]
 	d = docs[r.rank]
 	left := int(d.n - r.off)
 	if left < T && int(r.rank)+1 < len(docs) {
-		second := docs[r.rank+1]
-		s.near.Hint(s.inStore(int(second.doc)), 0, min(int(second.n), T-left)).Prefetch()
+		next.First(3, s.near, s.inStore(int(docs[r.rank+1].doc)))
 	}
-	return s.near.Hint(s.inStore(int(d.doc)), int(r.off), int(r.off)+min(left, T))
+	next.IDs(s.near, s.inStore(int(d.doc)), int(r.off), int(r.off)+min(left, T))
 }
 
 // maskLast applies targets=inside to a full row and counts what is scored.
