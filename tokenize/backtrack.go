@@ -1,5 +1,7 @@
 package tokenize
 
+import "math/bits"
+
 // backtracker encodes long pieces in linear time. It walks from left to right,
 // takes the longest token that fits the one before it, and steps back when nothing
 // fits. Two neighbours fit if merging their bytes would have kept them apart, which
@@ -7,15 +9,56 @@ package tokenize
 // the rust-gems bpe crate; on vocabularies it is not proven for there is none and
 // the heap does the work.
 type backtracker struct {
-	table  *mergeTable
-	left   []uint32 // [VocabSize] the pair of each merged token; none for single bytes
-	right  []uint32
+	halves
 	length []uint32
 	prefix []uint32 // longest other token that the token begins with, or none
 	first  [256]uint32
 	slots  []uint64 // trie: node(24) byte(8) child(24), 0 free
 	shift  uint
 	token  []uint32 // [nodes] the token that ends there, or none
+}
+
+// halves is the pair of each token, for vocabularies in which merges make a token each.
+type halves struct {
+	table *mergeTable
+	left  []uint32 // [VocabSize] none for single bytes
+	right []uint32
+	whole []bool // [VocabSize] what self has said
+}
+
+// self is selfByMerging in a few steps, for tokens asked for in the order of ids: the
+// bytes of k end in its two halves when each half comes out of its own bytes and they
+// stay apart until k is merged.
+func (h *halves) self(k token, _ *merger) bool {
+	l, r := h.left[k.id], h.right[k.id]
+	switch {
+	case l == none:
+		h.whole[k.id] = len(k.bytes) == 1
+	case l < k.id && r < k.id: // else they are made too late
+		h.whole[k.id] = h.whole[l] && h.whole[r] && h.apart(l, r, k.id)
+	}
+	return h.whole[k.id]
+}
+
+// halves says whether ids are in merge order, above those of the bytes, with one merge
+// each and a token for every byte.
+func (t *Tokenizer) halves() (halves, bool) {
+	if t.table.ids != nil || t.missing > 0 || len(t.merges) == 0 {
+		return halves{}, false
+	}
+	for _, id := range t.table.byteID {
+		if id > t.merges[0].id {
+			return halves{}, false
+		}
+	}
+	h := halves{t.table, make([]uint32, t.VocabSize()), make([]uint32, t.VocabSize()), make([]bool, t.VocabSize())}
+	for i := range h.left {
+		h.left[i], h.right[i] = none, none
+	}
+	for _, m := range t.merges {
+		h.left[m.id], h.right[m.id] = m.left, m.right
+	}
+	return h, true
 }
 
 const (
@@ -28,13 +71,9 @@ const (
 // ids in merge order, above those of the bytes, one merge each, every token the
 // result of its own bytes, and a token for every byte.
 func (t *Tokenizer) newBacktracker() *backtracker {
-	if t.table.ids != nil || t.missing > 0 || len(t.merges) == 0 || !t.analysis().allSelf {
+	h, ok := t.halves()
+	if !ok || !t.analysis().allSelf {
 		return nil
-	}
-	for _, id := range t.table.byteID {
-		if id > t.merges[0].id {
-			return nil
-		}
 	}
 	tokens := t.ordinary()
 	nodes := 1
@@ -44,18 +83,15 @@ func (t *Tokenizer) newBacktracker() *backtracker {
 	if nodes > maxTrieNodes || len(tokens) != len(t.merges)+256 {
 		return nil
 	}
+	log := bits.Len(uint(4 * len(tokens))) // about two nodes a token, and as much room again
 	b := &backtracker{
-		table: t.table,
-		left:  make([]uint32, t.VocabSize()), right: make([]uint32, t.VocabSize()),
+		halves: h,
 		length: make([]uint32, t.VocabSize()), prefix: make([]uint32, t.VocabSize()),
-		slots: make([]uint64, 1<<10), shift: 64 - 10,
-		token: []uint32{none},
+		slots: make([]uint64, 1<<log), shift: uint(64 - log),
+		token: append(make([]uint32, 0, 2*len(tokens)), none),
 	}
-	for i := range b.left {
-		b.left[i], b.right[i], b.prefix[i] = none, none, none
-	}
-	for _, m := range t.merges {
-		b.left[m.id], b.right[m.id] = m.left, m.right
+	for i := range b.prefix {
+		b.prefix[i] = none
 	}
 	for _, k := range tokens {
 		n := uint32(0)
@@ -143,17 +179,19 @@ func (b *backtracker) longest(w []byte) (id uint32, steps int) {
 // at the border was a token of its own next to the other; had these two a merge that
 // comes earlier, it would have been done instead. At equal rank the leftmost pair
 // goes first, which is why the limit on the right side is one more.
-func (b *backtracker) fits(left, right uint32) bool {
-	limit := none
+func (h *halves) fits(left, right uint32) bool { return h.apart(left, right, none) }
+
+// apart is fits for merging that stops before the merge of value limit.
+func (h *halves) apart(left, right, limit uint32) bool {
 	for {
-		if v := b.table.value(left, right); v < limit {
+		if v := h.table.value(left, right); v < limit {
 			return false
 		}
 		switch {
-		case left > right && b.right[left] != none:
-			limit, left = left, b.right[left]
-		case right >= left && b.left[right] != none:
-			limit, right = right+1, b.left[right]
+		case left > right && h.right[left] != none:
+			limit, left = min(limit, left), h.right[left]
+		case right >= left && h.left[right] != none:
+			limit, right = min(limit, right+1), h.left[right]
 		default:
 			return true // two bytes
 		}

@@ -2,6 +2,7 @@ package tokenize
 
 import (
 	"bytes"
+	"fmt"
 	"math/rand/v2"
 	"slices"
 	"testing"
@@ -202,4 +203,64 @@ func TestCraftedPairs(t *testing.T) {
 		}
 	}
 	t.Errorf("%d pairs on one place are accepted", added)
+}
+
+// TestSelf compares the quick answer to "does the token come out of its own bytes" with
+// merging, on trained vocabularies and on random ones in which many do not.
+func TestSelf(t *testing.T) {
+	broke := 0
+	check := func(name string, tok *Tokenizer) {
+		h, ok := tok.halves()
+		if !ok {
+			t.Fatalf("%s: the method does not apply", name)
+		}
+		var g merger
+		for _, k := range tok.ordinary() {
+			quick, want := h.self(k, nil), tok.selfByMerging(k, &g)
+			if quick != want {
+				t.Fatalf("%s: token %d %q: %v, merging says %v", name, k.id, k.bytes, quick, want)
+			}
+			if !want {
+				broke++
+			}
+		}
+	}
+	check("go", trainOn(t, "cl100k", "go", 900))
+	check("mixed", trainOn(t, "r50k", "mixed", 900))
+	fam, err := familyByName("r50k")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for seed := range uint64(60) {
+		r := rand.New(rand.NewPCG(seed, 1))
+		s := source{fam: fam, bos: none, eos: none}
+		for c := range 256 {
+			s.tokens = append(s.tokens, token{[]byte{byte(c)}, uint32(c)})
+		}
+		have := map[string]bool{}
+		few := []uint32{'a', 'b', 'c'}
+		for len(s.merges) < 40 {
+			l, m := few[r.IntN(len(few))], few[r.IntN(len(few))]
+			name := string(s.tokens[l].bytes) + string(s.tokens[m].bytes)
+			if have[name] || len(name) > 30 {
+				if r.IntN(50) == 0 {
+					break
+				}
+				continue
+			}
+			have[name] = true
+			id := uint32(len(s.tokens))
+			s.tokens = append(s.tokens, token{[]byte(name), id})
+			s.merges = append(s.merges, merge{l, m, id})
+			few = append(few, id)
+		}
+		tok, err := build(s)
+		if err != nil {
+			t.Fatal(err)
+		}
+		check(fmt.Sprint("random ", seed), tok)
+	}
+	if broke < 100 {
+		t.Errorf("only %d tokens that do not come out of their bytes were tried", broke)
+	}
 }

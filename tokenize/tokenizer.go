@@ -384,21 +384,31 @@ type analysis struct {
 }
 
 func (t *Tokenizer) analyse() *analysis {
-	a := &analysis{}
-	var g merger
-	var out []uint32
-	for _, k := range t.ordinary() {
-		self := true
-		if out, _ = g.append(out[:0], t.table, k.bytes, t.missing > 0); len(out) != 1 || out[0] != k.id {
-			self = false
+	self := t.selfByMerging
+	if h, ok := t.halves(); ok {
+		self = h.self
+	}
+	var scratch merger
+	tokens := t.ordinary()
+	a := &analysis{seeds: make([]uint32, 0, len(tokens))}
+	for _, k := range tokens {
+		ok := self(k, &scratch)
+		if !ok {
 			a.numBroke++
 		}
-		if self || t.wholePiece {
+		if ok || t.wholePiece {
 			a.seeds = append(a.seeds, k.id)
 		}
 	}
 	a.allSelf = a.numBroke == 0
 	return a
+}
+
+// selfByMerging says whether merging the bytes of k ends in k.
+func (t *Tokenizer) selfByMerging(k token, g *merger) bool {
+	var ids [1]uint32
+	out, _ := g.append(ids[:0], t.table, k.bytes, t.missing > 0)
+	return len(out) == 1 && out[0] == k.id
 }
 
 // Unreachable is the number of ordinary tokens that merging never produces from
