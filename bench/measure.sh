@@ -1,13 +1,37 @@
 #!/bin/sh
-# Measures everything docs/performance.md speaks of, in one session, and writes
-# bench/results/DATE-HOST-CPUS.txt in the Go benchmark format with the machine, the
+# Measures what docs/performance.md speaks of, in one session, and writes
+# bench/results/DATE-CPUS.txt in the Go benchmark format with the machine, the
 # versions and the CPU pressure before each part. Refuses under CPU pressure, since
 # what others do on the machine would be measured too; --force goes on and the
-# record says so. Takes about 25 minutes on two cores.
+# record says so. Takes about 30 minutes on two cores.
+#
+#	sh bench/measure.sh [--force] [PART...]
+#
+# With parts (step, gemm, tokenizer, loader, ingest) it measures only those, and their
+# names are in the name of the record.
 set -eu
 cd "$(dirname "$0")/.."
 force=no
-[ "${1:-}" != --force ] || force=yes
+if [ "${1:-}" = --force ]; then
+	force=yes
+	shift
+fi
+for part in "$@"; do
+	case $part in
+	step | gemm | tokenizer | loader | ingest) ;;
+	*)
+		echo "measure.sh: no part $part; there are step, gemm, tokenizer, loader and ingest" >&2
+		exit 2
+		;;
+	esac
+done
+only=$*
+wanted() { # says whether a part is measured, and waits for a calm machine
+	case " ${only:-$1} " in
+	*" $1 "*) calm "$1" ;;
+	*) return 1 ;;
+	esac
+}
 pressure() { sed -n 's/^some avg10=\([0-9.]*\).*/\1/p' /proc/pressure/cpu 2>/dev/null || true; }
 calm() {
 	sleep 12 # what we ran ourselves is forgotten by then
@@ -26,19 +50,28 @@ bin=$(mktemp -d)
 trap 'rm -rf "$bin"' EXIT
 go build -o "$bin/refrain" ./cmd/refrain
 mkdir -p bench/results
-out=bench/results/$(date +%Y-%m-%d)-$(nproc)cpu.txt
+out=bench/results/$(date +%Y-%m-%d)-$(nproc)cpu$(printf '%s' "${only:+ $only}" | tr ' ' -).txt
 {
 	echo "# commit $(git rev-parse --short HEAD), $(go version), forced: $force"
 	sed 's/^/# peer /' bench/peers/.env/versions.txt | grep -Ei 'torch==|numpy|tiktoken|gigatoken|tokenizers|threadpoolctl'
-	calm step
-	for m in 1M 3M 11M; do "$bin/refrain" bench step --preset micro-$m --count 9 --compare peers; done
-	calm gemm
-	"$bin/refrain" bench gemm --count 8 --compare peers
-	calm tokenizer
-	"$bin/refrain" bench tokenizer --count 5 --compare peers --peer tokenizers --bytes 8000000
-	calm loader
-	"$bin/refrain" bench loader --count 9 --compare peers
-	"$bin/refrain" bench loader --count 9 --seq 4096
+	if wanted step; then
+		for m in 1M 3M 11M; do "$bin/refrain" bench step --preset micro-$m --count 9 --compare peers; done
+	fi
+	if wanted gemm; then
+		"$bin/refrain" bench gemm --count 8 --compare peers
+	fi
+	if wanted tokenizer; then
+		"$bin/refrain" bench tokenizer --count 5 --compare peers --peer tokenizers --bytes 8000000
+	fi
+	if wanted loader; then
+		"$bin/refrain" bench loader --count 15 --compare peers
+		"$bin/refrain" bench loader --count 15 --seq 4096
+	fi
+	if wanted ingest; then
+		src=$(go env GOROOT)/src
+		"$bin/refrain" tokenizer train "$src" --vocab 32768 -o "$bin/tokenizer.json" -q
+		"$bin/refrain" bench ingest "$src" --tokenizer "$bin/tokenizer.json" --count 15
+	fi
 	calm end
 } >"$out.part"
 mv "$out.part" "$out"
