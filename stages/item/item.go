@@ -16,7 +16,7 @@ type Doc struct {
 }
 
 // Docs is a block of consecutive documents, the unit of work of the tokenizer
-// (at least 256 KiB of text unless the input ended).
+// (at least 64 KiB of text unless the input ended).
 type Docs struct {
 	Seq   int64 // 0, 1, 2, ... in input order
 	Docs  []Doc

@@ -42,10 +42,10 @@ const (
 	DefaultMaxLine  = 16 << 20
 	DefaultMaxDoc   = 16 << 20
 	DefaultMaxBatch = 256 << 20
-	BlockBytes      = 256 << 10 // a block is sent once it holds this much text
-	maxDepth        = 64        // nesting of a JSON value
-	maxKindPlaces   = 8         // places remembered for each reason
-	sniffBytes      = 8000      // head of a file that decides whether it is text
+	BlockBytes      = 64 << 10 // a block is sent once it holds this much text
+	maxDepth        = 64       // nesting of a JSON value
+	maxKindPlaces   = 8        // places remembered for each reason
+	sniffBytes      = 8000     // head of a file that decides whether it is text
 )
 
 // Options are the reading rules of a source. The zero value is usable: it means

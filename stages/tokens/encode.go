@@ -48,9 +48,9 @@ func encodeWith(t *tokenize.Tokenizer, b store.Boundary, n, cacheBytes int, used
 }
 
 // blocksAhead is how many blocks the other workers may encode while one is at a large
-// document: such as one of 16 MiB, the largest by default, takes as long as 64 blocks.
+// document: one of 16 MiB, the largest by default, takes as long as 256 blocks.
 // Their text and ids are about 40 MB.
-const blocksAhead = 64
+const blocksAhead = 256
 
 // window is how many blocks n workers hold.
 func window(n int) int { return pipeline.Window(n) + blocksAhead }
@@ -75,7 +75,7 @@ func newIDBuffers(n int) *idBuffers { return &idBuffers{free: make([][]uint32, 0
 // most blocks have.
 const (
 	usualText  = 2
-	usualBlock = 256 << 10
+	usualBlock = 64 << 10
 )
 
 // get returns an empty buffer, nil when none is there.

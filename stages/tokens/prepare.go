@@ -264,10 +264,11 @@ type writing struct {
 	empty    int64
 }
 
-// Blocks hold 256 KiB of text or more; these bounds keep the workers fed and the
+// Blocks hold 64 KiB of text or more, little enough that their ids stay in the caches
+// between encoder and writer; these bounds keep the workers fed and the
 // memory of both links below 100 MB whatever a block holds.
 const (
-	blocksPerWorker = 2
+	blocksPerWorker = 8
 	linkBytes       = 48 << 20
 )
 
