@@ -132,7 +132,7 @@ func (d *Device) Ordinal() int { return d.ordinal }
 func (d *Device) Info() gpu.Info {
 	return gpu.Info{
 		Name:       fmt.Sprintf("cpu%d", d.ordinal),
-		TotalBytes: totalMemory(),
+		TotalBytes: TotalMemory(),
 		Threads:    d.pool.Threads(),
 		Kernels:    asm.Kernels(),
 	}

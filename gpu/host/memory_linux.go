@@ -53,9 +53,9 @@ func (b *block) free() error {
 	return unix.Munmap(all)
 }
 
-// totalMemory is the memory this process may use: the cgroup limit if there
+// TotalMemory is the memory this process may use: the cgroup limit if there
 // is one, else what the machine has; 0 when unknown.
-func totalMemory() int64 {
+func TotalMemory() int64 {
 	var total int64
 	var si unix.Sysinfo_t
 	if unix.Sysinfo(&si) == nil {

@@ -27,7 +27,7 @@ func TestHugePages(t *testing.T) {
 			t.Errorf("%d bytes: huge pages asked for: %v", n, asked)
 		}
 	}
-	if totalMemory() < 1<<20 {
-		t.Errorf("the machine has %d bytes", totalMemory())
+	if TotalMemory() < 1<<20 {
+		t.Errorf("the machine has %d bytes", TotalMemory())
 	}
 }

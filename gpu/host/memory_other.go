@@ -25,5 +25,5 @@ func (b *block) free() error {
 	return nil
 }
 
-// totalMemory is unknown here.
-func totalMemory() int64 { return 0 }
+// TotalMemory is unknown here.
+func TotalMemory() int64 { return 0 }

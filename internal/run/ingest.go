@@ -18,6 +18,7 @@ import (
 	"strings"
 	"sync"
 
+	"refrain/gpu/host"
 	"refrain/internal/run/config"
 	"refrain/pipeline"
 	"refrain/stages/item"
@@ -32,9 +33,15 @@ import (
 // policies.
 const IngestDir = "stores"
 
-// holdBytes is how much text of small files is kept in memory between finding, hashing
-// and encoding it.
-const holdBytes = 512 << 20
+// holdBytes is how much text is kept in memory between finding, hashing and encoding
+// it: 512 MiB, or an eighth of the memory where that is less.
+func holdBytes() int64 {
+	const most = 512 << 20
+	if total := host.TotalMemory(); total > 0 {
+		return min(most, total/8)
+	}
+	return most
+}
 
 // trainPrefix marks a tokenizer that is trained on the inputs: train:V.
 const trainPrefix = "train:"
@@ -241,7 +248,7 @@ func (g *ingest) run(ctx context.Context) (*IngestResult, error) {
 
 // look finds the inputs, fingerprints them and chooses the folder.
 func (g *ingest) look(ctx context.Context) (digest string, list []store.Input, err error) {
-	if g.inputs, err = shards.DiscoverHeld(g.c.Inputs, g.c.Options, holdBytes); err != nil {
+	if g.inputs, err = shards.DiscoverHeld(g.c.Inputs, g.c.Options, holdBytes()); err != nil {
 		return "", nil, err
 	}
 	g.size = textSize(g.inputs)
@@ -468,7 +475,7 @@ func TrainTokenizer(ctx context.Context, c IngestConfig, vocab int) (*tokenize.T
 			return nil, usage(err)
 		}
 		var err error
-		if g.inputs, err = shards.DiscoverHeld(g.c.Inputs, g.c.Options, holdBytes); err != nil {
+		if g.inputs, err = shards.DiscoverHeld(g.c.Inputs, g.c.Options, holdBytes()); err != nil {
 			return nil, err
 		}
 		g.size = textSize(g.inputs)

@@ -1,0 +1,82 @@
+package shards
+
+import (
+	"fmt"
+	"reflect"
+	"strings"
+	"testing"
+)
+
+// TestHeldIsTheSame: whatever is kept in memory, fingerprint, documents and report are
+// those of files read one by one, in every case the reading knows.
+func TestHeldIsTheSame(t *testing.T) {
+	dir := t.TempDir()
+	large := strings.Repeat("a line of some length\n", 5000) // more than one read
+	for name, text := range map[string]string{
+		"a/one.txt": "one", "a/two.txt": "two", "a/again.txt": "one", "b/bom.txt": bom + "one", "b/mark.txt": bom + "marked",
+		"b/empty.txt": "", "b/bad.txt": strings.Repeat("x", sniffBytes) + "\xff", "b/binary": "\x00\x01",
+		"c/large.txt": large, "c/huge.txt": large + large, "c/sniff.txt": large[:sniffBytes], "c/sniff1.txt": large[:sniffBytes+1],
+		"d/lines.jsonl": "{\"text\": \"from a line\"}\n", "d/README.md": "left out beside shards", "e/packed.txt.gz": string(gz([]byte("packed text"))),
+		"top.txt": "in no folder below",
+	} {
+		put(t, dir, name, []byte(text))
+	}
+	type result struct {
+		digest string
+		docs   []string
+		report Report
+		err    string
+	}
+	for _, o := range []Options{
+		{}, {InvalidUTF8: Skip}, {InvalidUTF8: Replace}, {InvalidUTF8: Skip, Duplicate: Keep},
+		{InvalidUTF8: Skip, MaxDoc: int64(len(large)), TooLong: Skip}, {InvalidUTF8: Skip, MaxDoc: 100}, {InvalidUTF8: Skip, Empty: Fail},
+		{InvalidUTF8: Skip, Include: []string{"*.txt"}}, {Kind: KindText, InvalidUTF8: Replace},
+	} {
+		read := func(limit int64) (r result, held int) {
+			ins, err := DiscoverHeld([]string{dir}, o, limit)
+			if limit < 0 {
+				ins, err = Discover([]string{dir}, o)
+			}
+			if err != nil {
+				t.Fatal(err)
+			}
+			for _, in := range ins {
+				if in.held != nil {
+					held += len(in.held.text)
+				}
+			}
+			if r.digest, err = Digest(t.Context(), ins); err != nil {
+				t.Fatal(err)
+			}
+			src := New(ins, o)
+			var c collector
+			if err := src.Run(t.Context(), none{}, &c); err != nil {
+				r.err = err.Error()
+			}
+			for _, b := range c.blocks {
+				for _, d := range b.Docs {
+					hash := d.Hash
+					if o.Duplicate == Keep {
+						hash = [16]byte{} // nobody asked for it
+					}
+					r.docs = append(r.docs, fmt.Sprintf("%d %s %d %x %x", d.ID, d.Source, d.Record, hash, d.Text))
+				}
+			}
+			r.report = src.Report()
+			return r, held
+		}
+		want, _ := read(-1)
+		if o.MaxDoc == 0 && o.Empty == "" && o.InvalidUTF8 != "" && len(want.docs) < 5 {
+			t.Fatalf("%+v: only %d documents", o, len(want.docs))
+		}
+		for _, limit := range []int64{0, 10, int64(len(large)), 1 << 20} {
+			got, held := read(limit)
+			if !reflect.DeepEqual(got, want) {
+				t.Errorf("%+v with %d bytes held: %+v, want %+v", o, limit, got, want)
+			}
+			if int64(held) > limit || limit == 1<<20 && o.MaxDoc == 0 && held < 3*len(large) {
+				t.Errorf("%+v: %d of %d bytes are held", o, held, limit)
+			}
+		}
+	}
+}
