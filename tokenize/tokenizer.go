@@ -27,14 +27,15 @@ type Tokenizer struct {
 	table   *mergeTable
 	missing int // single bytes without a token
 
-	added      []AddedToken // by id
-	bos, eos   uint32       // none when there is no such role
-	matchers   [2]*matcher  // added tokens found before and after normalisation; nil when there are none
-	anyAdded   bool         // some added token is not special, so that plain text can contain it
-	unkToken   *string      // kept for writing; without effect, since every byte has a token
-	rawPost    []byte       // post_processor of the file that was read, compact; nil for the default
-	rawTrunc   []byte       // truncation, likewise
-	rawPad     []byte       // padding, likewise
+	added      []AddedToken  // by id
+	bos, eos   uint32        // none when there is no such role
+	matchers   [2]*matcher   // added tokens found before and after normalisation; nil when there are none
+	anyAdded   bool          // some added token is not special, so that plain text can contain it
+	unkToken   *string       // kept for writing; without effect, since every byte has a token
+	rawPost    []byte        // post_processor of the file that was read, compact; nil for the default
+	rawTrunc   []byte        // truncation, likewise
+	rawPad     []byte        // padding, likewise
+	file       func() []byte // tokenizer.json
 	hash       func() [32]byte
 	analysis   func() *analysis
 	backtracks func() *backtracker
@@ -96,7 +97,8 @@ func build(s source) (*Tokenizer, error) {
 	for _, a := range t.added {
 		t.anyAdded = t.anyAdded || !a.Special
 	}
-	t.hash = sync.OnceValue(t.sum)
+	t.file = sync.OnceValue(t.spell)
+	t.hash = sync.OnceValue(func() [32]byte { return sha256.Sum256(t.file()) })
 	t.analysis = sync.OnceValue(t.analyse)
 	t.backtracks = sync.OnceValue(t.newBacktracker)
 	return t, nil
@@ -362,18 +364,22 @@ func (t *Tokenizer) Warm() {
 	t.analysis()
 }
 
-func (t *Tokenizer) sum() [32]byte {
-	h := sha256.New()
-	if err := t.WriteJSON(h); err != nil {
-		// A hash never fails to take bytes, and build has checked the rest.
-		panic(fmt.Sprintf("tokenize: writing to a hash: %v", err))
+func (t *Tokenizer) spell() []byte {
+	var b bytes.Buffer
+	b.Grow(bytesOfEntry * t.VocabSize())
+	if err := writeJSON(&b, t); err != nil {
+		// A buffer never fails to take bytes, and build has checked the rest.
+		panic(fmt.Sprintf("tokenize: writing to memory: %v", err))
 	}
-	return [32]byte(h.Sum(nil))
+	return b.Bytes()
 }
 
 // WriteJSON writes the vocabulary as tokenizer.json with merges as pairs. Equal
 // vocabularies give equal bytes. The only errors are those of w.
-func (t *Tokenizer) WriteJSON(w io.Writer) error { return writeJSON(w, t) }
+func (t *Tokenizer) WriteJSON(w io.Writer) error {
+	_, err := w.Write(t.file())
+	return err
+}
 
 // analysis is what takes a pass over the vocabulary to know and is only needed
 // when somebody encodes.

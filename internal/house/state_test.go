@@ -20,7 +20,6 @@ var goRooms = map[string]string{
 	"cmd/refrain":   "signals and child processes",
 	"tokenize":      "training counts and merges on a fixed number of workers",
 	"stages/shards": "the pipes of the Parquet child process",
-	"stages/tokens": "one, which spells the tokenizer's file while documents are encoded",
 	"stages/repack": "the next epoch's plan is built while this one runs",
 	"train":         "one goroutine a device, from its start to Close",
 	"bench":         "drives several sides at once",

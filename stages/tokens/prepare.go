@@ -205,10 +205,6 @@ func (c *PrepareConfig) fillFolder(ctx context.Context, tmp, key string) (*Resul
 		}
 		defer s.valTo.Abort()
 	}
-	var tok bytes.Buffer
-	side := pipeline.NewGroup(ctx) // the tokenizer's file is made beside the encoding
-	side.Go(func(context.Context) error { return c.Tokenizer.WriteJSON(&tok) })
-	defer side.Wait()
 	w := &writing{c: c, split: s, used: newIDBuffers(pipeline.Window(c.Workers) + blocksPerWorker*c.Workers)}
 	stats, err := w.run(ctx)
 	if err != nil {
@@ -228,7 +224,8 @@ func (c *PrepareConfig) fillFolder(ctx context.Context, tmp, key string) (*Resul
 			return nil, err
 		}
 	}
-	if err := side.Wait(); err != nil {
+	var tok bytes.Buffer
+	if err := c.Tokenizer.WriteJSON(&tok); err != nil {
 		return nil, err
 	}
 	if err := fsx.WriteFile(c.FS, filepath.Join(tmp, TokenizerName), tok.Bytes()); err != nil {
