@@ -70,7 +70,7 @@ out=bench/results/$(date +%Y-%m-%d)-$(nproc)cpu$(printf '%s' "${only:+ $only}" |
 	if wanted ingest; then
 		src=$(go env GOROOT)/src
 		"$bin/refrain" tokenizer train "$src" --vocab 32768 -o "$bin/tokenizer.json" -q
-		"$bin/refrain" bench ingest "$src" --tokenizer "$bin/tokenizer.json" --count 15
+		"$bin/refrain" bench ingest "$src" --tokenizer "$bin/tokenizer.json" --count 31
 	fi
 	calm end
 } >"$out.part"
