@@ -28,3 +28,20 @@ func classifyGo(text []byte, out []classBlock) {
 		out[k] = b
 	}
 }
+
+// classifyCaseGo is what classifyCase computes, one byte at a time.
+func classifyCaseGo(text []byte, out []caseBlock) {
+	for k := range out {
+		c := caseBlock{both: out[k].both, doubt: out[k].doubt}
+		for i, b := range text[64*k : 64*k+64] {
+			bit := uint64(1) << uint(i)
+			switch {
+			case b >= 'A' && b <= 'Z':
+				c.upper |= bit
+			case b == '/':
+				c.slash |= bit
+			}
+		}
+		out[k] = c
+	}
+}

@@ -11,3 +11,8 @@ func haveMasks() bool { return cpu.X86.HasAVX2 }
 //
 //go:noescape
 func classify(p *byte, n int, out *classBlock)
+
+// classifyCase fills the first two masks of n blocks from 64*n bytes at p.
+//
+//go:noescape
+func classifyCase(p *byte, n int, out *caseBlock)

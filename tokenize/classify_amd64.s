@@ -65,6 +65,20 @@ DATA c0d<>+16(SB)/8, $0x0d0d0d0d0d0d0d0d
 DATA c0d<>+24(SB)/8, $0x0d0d0d0d0d0d0d0d
 GLOBL c0d<>(SB), RODATA|NOPTR, $32
 
+// 32 bytes of 0x41.
+DATA c41<>+0(SB)/8, $0x4141414141414141
+DATA c41<>+8(SB)/8, $0x4141414141414141
+DATA c41<>+16(SB)/8, $0x4141414141414141
+DATA c41<>+24(SB)/8, $0x4141414141414141
+GLOBL c41<>(SB), RODATA|NOPTR, $32
+
+// 32 bytes of 0x2f.
+DATA c2f<>+0(SB)/8, $0x2f2f2f2f2f2f2f2f
+DATA c2f<>+8(SB)/8, $0x2f2f2f2f2f2f2f2f
+DATA c2f<>+16(SB)/8, $0x2f2f2f2f2f2f2f2f
+DATA c2f<>+24(SB)/8, $0x2f2f2f2f2f2f2f2f
+GLOBL c2f<>(SB), RODATA|NOPTR, $32
+
 // func classify(p *byte, n int, out *classBlock)
 //
 // A range test is one subtraction, one unsigned minimum and one comparison: c-lo is
@@ -168,6 +182,50 @@ loop:
 
 	ADDQ $64, SI
 	ADDQ $64, DI
+	DECQ CX
+	JNZ  loop
+	VZEROUPPER
+	RET
+
+// func classifyCase(p *byte, n int, out *caseBlock)
+//
+// Tests ranges as classify does. Requires AVX2.
+TEXT ·classifyCase(SB), NOSPLIT, $0-24
+	MOVQ    p+0(FP), SI
+	MOVQ    n+8(FP), CX
+	MOVQ    out+16(FP), DI
+	VMOVDQU c41<>(SB), Y15
+	VMOVDQU c19<>(SB), Y14
+	VMOVDQU c2f<>(SB), Y13
+
+loop:
+	VMOVDQU (SI), Y0
+	VMOVDQU 32(SI), Y1
+
+	// upper: c - 'A' <= 25
+	VPSUBB    Y15, Y0, Y2
+	VPSUBB    Y15, Y1, Y3
+	VPMINUB   Y14, Y2, Y4
+	VPMINUB   Y14, Y3, Y5
+	VPCMPEQB  Y4, Y2, Y2
+	VPCMPEQB  Y5, Y3, Y3
+	VPMOVMSKB Y2, AX
+	VPMOVMSKB Y3, BX
+	SHLQ      $32, BX
+	ORQ       BX, AX
+	MOVQ      AX, 0(DI)
+
+	// slash
+	VPCMPEQB  Y13, Y0, Y2
+	VPCMPEQB  Y13, Y1, Y3
+	VPMOVMSKB Y2, AX
+	VPMOVMSKB Y3, BX
+	SHLQ      $32, BX
+	ORQ       BX, AX
+	MOVQ      AX, 8(DI)
+
+	ADDQ $64, SI
+	ADDQ $32, DI
 	DECQ CX
 	JNZ  loop
 	VZEROUPPER

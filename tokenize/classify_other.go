@@ -12,3 +12,8 @@ func haveMasks() bool { return false }
 func classify(p *byte, n int, out *classBlock) {
 	classifyGo(unsafe.Slice(p, 64*n), unsafe.Slice(out, n))
 }
+
+// classifyCase fills the first two masks of n blocks from 64*n bytes at p.
+func classifyCase(p *byte, n int, out *caseBlock) {
+	classifyCaseGo(unsafe.Slice(p, 64*n), unsafe.Slice(out, n))
+}

@@ -10,7 +10,8 @@ type family struct {
 	name    string
 	pattern string // as tokenizer.json spells it; "" for the pattern built into ByteLevel
 	next    func(b []byte, i int) int
-	masks   func(m *maskScratch, win []byte, n int) []uint32 // ends of all pieces of a window; nil where there is only the scanner
+	masks   func(m *maskScratch, win []byte, n int) []uint32 // ends of all pieces of a window
+	cased   bool                                             // masks needs the case of letters
 }
 
 const (
@@ -27,7 +28,7 @@ func familyByName(name string) (*family, error) {
 	case "cl100k", "llama3":
 		return &family{name: "cl100k", pattern: patternCL100k, next: nextCL100k, masks: maskCL100k}, nil
 	case "o200k":
-		return &family{name: "o200k", pattern: patternO200k, next: nextO200k}, nil
+		return &family{name: "o200k", pattern: patternO200k, next: nextO200k, masks: maskO200k, cased: true}, nil
 	}
 	return nil, fmt.Errorf("tokenize: unknown family %q; use r50k (or gpt2), cl100k (or llama3) or o200k", name)
 }

@@ -30,6 +30,15 @@ type classBlock struct {
 	inner   uint64 // bytes of white space characters after their first
 }
 
+// caseBlock holds more masks of 64 bytes, for the pattern that knows case. The first two
+// are filled for ASCII by classifyCase.
+type caseBlock struct {
+	upper uint64 // letters that are only upper (or title) case
+	slash uint64
+	both  uint64 // letters and marks outside ASCII that are both upper and lower case
+	doubt uint64 // where the masks may be wrong about the pieces around
+}
+
 // maskScratch is the memory for one window.
 type maskScratch struct {
 	blocks  [maxBlocks + 1]classBlock
@@ -39,13 +48,15 @@ type maskScratch struct {
 	quotes  [maxBlocks + 1]uint64 // apostrophes that may begin a contraction
 	runEnd  [maxBlocks + 1]uint64 // first byte of each wide white space character that ends its run
 	alone   [maxBlocks + 1]uint64 // last byte of each wide character of class other that begins a piece
+	cases   [maxBlocks + 1]caseBlock
+	cased   bool // letters have case: cases is in use
 	ends    [windowBytes + 8]uint32
 }
 
-// load classifies win[:n], 0 < n <= windowBytes, which is followed by windowPad
+// load finds the ASCII classes of win[:n], 0 < n <= windowBytes, which is followed by windowPad
 // readable bytes. Past the end of the text everything counts as white space. It
-// returns the number of words and whether any byte is not ASCII.
-func (m *maskScratch) load(win []byte, n int) (numBlocks int, wide bool) {
+// returns the number of words and of bytes that are not ASCII; with any, wide comes next.
+func (m *maskScratch) load(win []byte, n int) (numBlocks, numHigh int) {
 	nb := (n + 63) >> 6
 	classify(&win[0], nb, &m.blocks[0])
 	if r := uint(n & 63); r != 0 {
@@ -60,30 +71,28 @@ func (m *maskScratch) load(win []byte, n int) (numBlocks int, wide bool) {
 		b.white |= ^in
 	}
 	m.blocks[nb] = classBlock{white: 1}
-	var high uint64
 	for k := range nb {
-		high |= m.blocks[k].high
+		numHigh += bits.OnesCount64(m.blocks[k].high)
 	}
-	if high == 0 {
-		return nb, false
-	}
+	return nb, numHigh
+}
+
+// wide puts the classes of all characters outside ASCII into the masks.
+func (m *maskScratch) wide(text []byte, nb int) {
 	for k := range nb + 1 {
 		m.blocks[k].inner = 0
 		m.runEnd[k] = 0
 		m.alone[k] = 0
 	}
-	m.wide(win[:n], nb)
-	return nb, true
-}
-
-// wide puts the classes of all characters outside ASCII into the masks.
-func (m *maskScratch) wide(text []byte, nb int) {
 	for k := range nb {
 		high := m.blocks[k].high
 		for high != 0 {
 			i := k<<6 + bits.TrailingZeros64(high)
-			class, width := classAt(text, i)
-			end := i + width
+			e, width := entryAt(text, i)
+			end, class := i+width, e&classMask
+			if m.cased && m.wideCase(text, i, end, e) {
+				class = classLetter
+			}
 			switch {
 			case class == classOther:
 				if m.beginsPiece(i) {
@@ -170,7 +179,11 @@ func (m *maskScratch) emit(nb, n int) []uint32 {
 
 // maskR50k finds the pieces of a window by the GPT-2 pattern.
 func maskR50k(m *maskScratch, win []byte, n int) []uint32 {
-	nb, wide := m.load(win, n)
+	nb, numHigh := m.load(win, n)
+	wide := numHigh > 0
+	if wide {
+		m.wide(win[:n], nb)
+	}
 	var prevL, prevN, prevO, prevW, prevS uint64 // class of the byte before the word, in bit 0
 	var quotes uint64
 	for k := range nb {

@@ -4,7 +4,11 @@ import "math/bits"
 
 // maskCL100k finds the pieces of a window by the GPT-4 and Llama 3 pattern.
 func maskCL100k(m *maskScratch, win []byte, n int) []uint32 {
-	nb, wide := m.load(win, n)
+	nb, numHigh := m.load(win, n)
+	wide := numHigh > 0
+	if wide {
+		m.wide(win[:n], nb)
+	}
 	var prevL, prevN, prevO, prevW, prevS, prevX, prevNL, prevAlone uint64 // bit 0: the byte before the word
 	var carryTail, carryBlank uint64
 	var quotes, longNumbers uint64

@@ -11,8 +11,8 @@ type splitter struct {
 
 func newSplitter(fam *family, masks bool) splitter {
 	s := splitter{fam: fam, win: make([]byte, windowBytes+windowPad), limit: windowBytes}
-	if masks && fam.masks != nil {
-		s.masks = new(maskScratch)
+	if masks {
+		s.masks = &maskScratch{cased: fam.cased}
 	} else {
 		s.ends = make([]uint32, 0, windowBytes)
 	}
@@ -56,28 +56,35 @@ func (s *splitter) scan(text []byte) (int, []uint32) {
 
 // certain returns how many of the ends in a window that is cut off after n bytes do
 // not depend on what was cut off.
+func (s *splitter) certain(ends []uint32, n int) int {
+	for k := len(ends); k > 0; k-- {
+		if q := int(ends[k-1]); q+certainMargin <= n && certainEnd(s.win[:n], q) {
+			return k
+		}
+	}
+	return 0
+}
+
+// certainMargin is how many bytes after an end must be known, at least, for it to be
+// certain: a contraction or a character.
+const certainMargin = 8
+
+// certainEnd says whether the end of a piece at text[q] would be one whatever came
+// after text, which goes on for certainMargin bytes or more.
 //
 // What decides an end lies in the runs of letters, numbers, white space and others
 // before it, in the character at it, and in the few bytes of a contraction. So an end
 // is certain if the character there is no part of a longer run of letters or white
 // space that may go on: a number, punctuation, or a space before something that is
-// no white space; and if the window goes on for a few bytes.
-func (s *splitter) certain(ends []uint32, n int) int {
-	const margin = 8
-	for k := len(ends); k > 0; k-- {
-		q := int(ends[k-1])
-		if q+margin > n {
-			continue
-		}
-		e, width := entryAt(s.win[:n], q)
-		switch class := e & classMask; {
-		case class == classNumber, class == classOther && e&(flagUpper|flagLower) == 0:
-			return k
-		case class == classSpace:
-			if after, _ := classAt(s.win[:n], q+width); !isSpace(after) {
-				return k
-			}
-		}
+// no white space.
+func certainEnd(text []byte, q int) bool {
+	e, width := entryAt(text, q)
+	switch class := e & classMask; {
+	case class == classNumber, class == classOther && e&(flagUpper|flagLower) == 0:
+		return true
+	case class == classSpace:
+		after, _ := classAt(text, q+width)
+		return !isSpace(after)
 	}
-	return 0
+	return false
 }

@@ -15,6 +15,7 @@ var nasty = []string{
 	"a", "Z", "b", "s", "t", "l", "L", "r", "e", "'", "'", "1", "2", "9", " ", " ", "\n", "\n", "\r", "\t", "\x0b",
 	".", "(", "/", "_", "é", "中", "文", "\u00a0", "\u3000", "\u0085", "٣", "²", "\u0301", "👍", "—", "ſ", "\u200d",
 	"\ufeff", "\x00", "\u2028", "ß", "ǅ", "ʰ", "\U0001d7ce", "\xff", "\xed\xa0\xbd", "\xe4\xb8", "\x7f", "\u0e31",
+	"É", "ж", "K", "/",
 }
 
 // nastyText is a random text over a few of the symbols, with long runs.
@@ -165,6 +166,16 @@ func TestClassifyEqualsReference(t *testing.T) {
 		classifyGo(text[:], want[:])
 		if got != want {
 			t.Fatalf("round %d: classes differ for %x", round, text)
+		}
+		var gotCase, wantCase [n]caseBlock
+		for k := range gotCase {
+			gotCase[k] = caseBlock{both: 5, doubt: 6} // not its fields
+			wantCase[k] = gotCase[k]
+		}
+		classifyCase(&text[0], n, &gotCase[0])
+		classifyCaseGo(text[:], wantCase[:])
+		if gotCase != wantCase {
+			t.Fatalf("round %d: cases differ for %x", round, text)
 		}
 	}
 }
