@@ -1,10 +1,8 @@
 package bench
 
 import (
-	"bufio"
 	"context"
 	"fmt"
-	"os"
 	"path/filepath"
 	"runtime"
 	"time"
@@ -22,12 +20,10 @@ type LoaderConfig struct {
 	T      int
 	Rows   int // rows of one sample
 	Rounds int
-	// Peer, when not nil, gathers Rows rows of T+1 tokens in its own way and
-	// returns tokens a second of CPU time.
-	Peer func(ctx context.Context) (float64, error)
+	Modes  []repack.Mode // FIXED is always measured, since it is what the others are compared with
 }
 
-// Loader returns lines for the copy limit (the documents of the store widened
+// Loader is tier T0: lines for the copy limit (the documents of the store widened
 // one after the other, plus the shifted targets), FIXED, RESHUFFLE and REPACK,
 // in input tokens a second of CPU time: medians of rounds and of the ratios
 // inside a round.
@@ -36,7 +32,12 @@ func Loader(ctx context.Context, c LoaderConfig, emit func(Line)) error {
 	defer runtime.UnlockOSThread()
 	tokens, targets, starts := make([]int32, c.T), make([]int32, c.T), make([]byte, (c.T+7)/8)
 	limit := &walker{s: c.Store}
-	modes := []repack.Mode{repack.Fixed, repack.Reshuffle, repack.Repack}
+	modes := []repack.Mode{repack.Fixed}
+	for _, m := range c.Modes {
+		if m != repack.Fixed {
+			modes = append(modes, m)
+		}
+	}
 	streams := make([]*repack.Stream, len(modes))
 	next := make([]int64, len(modes))
 	for i, m := range modes {
@@ -53,7 +54,6 @@ func Loader(ctx context.Context, c LoaderConfig, emit func(Line)) error {
 	}
 	per := make([][]time.Duration, len(modes)+1)
 	ratios := make([][]float64, len(modes)+1)
-	var peer, peerRatio []float64
 	for round := range c.Rounds {
 		if err := ctx.Err(); err != nil {
 			return context.Cause(ctx)
@@ -81,16 +81,11 @@ func Loader(ctx context.Context, c LoaderConfig, emit func(Line)) error {
 			per[i+1] = append(per[i+1], d)
 			ratios[i+1] = append(ratios[i+1], base.Seconds()/d.Seconds())
 		}
-		if c.Peer != nil {
-			p, err := c.Peer(ctx)
-			if err != nil {
-				return err
-			}
-			ours := float64(c.Rows*c.T) / per[1][len(per[1])-1].Seconds()
-			peer, peerRatio = append(peer, p), append(peerRatio, ours/p)
-		}
 	}
-	names := []string{"copy-limit", "fixed", "reshuffle", "repack"}
+	names := []string{"copy-limit"}
+	for _, m := range modes {
+		names = append(names, m.String())
+	}
 	fixed := median(per[1]).Seconds()
 	for i, name := range names {
 		m := median(per[i])
@@ -99,11 +94,6 @@ func Loader(ctx context.Context, c LoaderConfig, emit func(Line)) error {
 		if i > 0 {
 			lo, mid, hi := Quartiles(ratios[i])
 			l.Metrics = append(l.Metrics, Metric{mid, "of-limit"}, Metric{lo, "of-limit-q1"}, Metric{hi, "of-limit-q3"}, Metric{fixed / m.Seconds(), "of-fixed"})
-		}
-		if i == 1 && c.Peer != nil {
-			_, mid, _ := Quartiles(peer)
-			lo, r, hi := Quartiles(peerRatio)
-			l.Metrics = append(l.Metrics, Metric{mid / 1e6, "peer-Mtok/CPU-s"}, Metric{r, "x-peer"}, Metric{lo, "x-peer-q1"}, Metric{hi, "x-peer-q3"})
 		}
 		emit(l)
 	}
@@ -132,40 +122,27 @@ func (w *walker) row(tokens, targets []int32) {
 }
 
 // SyntheticStore writes a store of about n tokens of two bytes, in documents
-// of 26 to 2,525 tokens, under dir and opens it resident. raw is a file with
-// the same tokens end to end, for peers that know no documents.
-func SyntheticStore(ctx context.Context, dir string, n int64) (s *store.Store, raw string, err error) {
-	path, raw := filepath.Join(dir, "store"), filepath.Join(dir, "tokens.u16")
+// of 26 to 2,525 tokens, under dir and opens it resident.
+func SyntheticStore(ctx context.Context, dir string, n int64) (*store.Store, error) {
+	path := filepath.Join(dir, "store")
 	w, err := store.Create(path, store.Meta{Vocab: 1 << 16})
 	if err != nil {
-		return nil, "", err
+		return nil, err
 	}
 	defer w.Abort()
-	f, err := os.Create(raw)
-	if err != nil {
-		return nil, "", err
-	}
-	defer f.Close()
-	out := bufio.NewWriterSize(f, 1<<20)
 	r := num.NewStream("bench store", 1)
 	ids := make([]uint32, 2525)
 	for d := uint64(0); w.Tokens() < n; d++ {
 		doc := ids[:26+r.Uintn(d, 2500)]
 		for i := range doc {
 			doc[i] = uint32(uint64(i)*40503+d) & 0xffff
-			out.WriteByte(byte(doc[i])) // the writer keeps the first error for Flush
-			out.WriteByte(byte(doc[i] >> 8))
 		}
 		if err := w.Append(d, "synthetic", doc); err != nil {
-			return nil, "", err
+			return nil, err
 		}
 	}
 	if _, err := w.Close(ctx); err != nil {
-		return nil, "", err
+		return nil, err
 	}
-	if err := out.Flush(); err != nil {
-		return nil, "", err
-	}
-	s, err = store.Open(path, store.OpenOptions{Resident: true})
-	return s, raw, err
+	return store.Open(path, store.OpenOptions{Resident: true})
 }

@@ -64,8 +64,9 @@ out=bench/results/$(date +%Y-%m-%d)-$(nproc)cpu$(printf '%s' "${only:+ $only}" |
 		"$bin/refrain" bench tokenizer --count 5 --compare peers --peer tokenizers --bytes 8000000
 	fi
 	if wanted loader; then
-		"$bin/refrain" bench loader --count 15 --compare peers
-		"$bin/refrain" bench loader --count 15 --seq 4096
+		"$bin/refrain" bench loader --count 15 --tiers T0
+		"$bin/refrain" bench loader --count 15 --tiers T0 --seq 4096
+		"$bin/refrain" bench loader --count 5 --compare peers --tiers T1,T2,T4
 	fi
 	if wanted ingest; then
 		src=$(go env GOROOT)/src

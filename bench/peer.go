@@ -43,15 +43,43 @@ type Peer struct {
 // DIR/install.sh makes. It waits until the peer is ready, which may take a
 // minute where the peer compiles first.
 func StartPeer(ctx context.Context, dir, script string, args ...string) (*Peer, error) {
-	python := filepath.Join(dir, ".env", "bin", "python")
+	return StartPeerIn(ctx, dir, "", script, args...)
+}
+
+// StartPeerIn is StartPeer with the Python of another environment of
+// DIR/install.sh: DIR/.env/ENV, or the base where env is empty.
+func StartPeerIn(ctx context.Context, dir, env, script string, args ...string) (*Peer, error) {
+	python := filepath.Join(peerFolder(dir, env), "bin", "python")
 	if _, err := os.Stat(python); err != nil {
-		return nil, fmt.Errorf("the pinned peers are not installed (no %s); run: sh %s", python, filepath.Join(dir, "install.sh"))
+		return nil, notInstalled(dir, env, python)
 	}
 	path := filepath.Join(dir, script)
 	if _, err := os.Stat(path); err != nil {
 		return nil, fmt.Errorf("peer script %s: %w", path, err)
 	}
-	p := &Peer{cmd: exec.CommandContext(ctx, python, append([]string{path}, args...)...)}
+	return startProgram(ctx, dir, script, python, append([]string{path}, args...)...)
+}
+
+// peerFolder is where install.sh puts an environment.
+func peerFolder(dir, env string) string {
+	if env == "" {
+		return filepath.Join(dir, ".env")
+	}
+	return filepath.Join(dir, ".env", env)
+}
+
+func notInstalled(dir, env, missing string) error {
+	install := filepath.Join(dir, "install.sh")
+	if env == "" {
+		return fmt.Errorf("the pinned peers are not installed (no %s); run: sh %s", missing, install)
+	}
+	return fmt.Errorf("not installed (no %s); run: sh %s %s", missing, install, env)
+}
+
+// startProgram starts a program that answers as a Peer does and reads its first
+// answer.
+func startProgram(ctx context.Context, dir, script, program string, args ...string) (*Peer, error) {
+	p := &Peer{cmd: exec.CommandContext(ctx, program, args...)}
 	p.cmd.Env = peerEnv(dir)
 	p.cmd.Stderr = os.Stderr
 	var err error

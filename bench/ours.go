@@ -1,0 +1,254 @@
+package bench
+
+import (
+	"context"
+	"math/bits"
+	"time"
+
+	"refrain/gpu"
+	"refrain/gpu/host"
+	"refrain/pipeline"
+	"refrain/stages/batch"
+	"refrain/stages/item"
+	"refrain/stages/repack"
+)
+
+// Delivery is what a consumer saw of a loader.
+type Delivery struct {
+	Tokens int64         // inputs of full batches after the first
+	Wall   time.Duration // from the first batch to the last
+	CPU    time.Duration // of the loader's processes in the same time
+	First  time.Duration // from nothing running to the first batch
+	Wait   struct{ P50, P99, Most time.Duration }
+	Found  float64 // paced: share of steps that found a batch
+}
+
+// foundWithin is the part of a step's time within which a batch must come so that
+// the step counts as having found it: less than that no user feels.
+const foundWithin = 0.05
+
+// Loads is a loader under comparison: ours or a peer.
+type Loads interface {
+	// Settings names the ways it can be run; the best is what counts.
+	Settings() []string
+	// Deliver reads batches for at most limit, beginning with the given epoch. pace,
+	// when not 0, is the time that the consumer sleeps after each.
+	Deliver(ctx context.Context, setting string, mode repack.Mode, epoch int, limit, pace time.Duration) (Delivery, error)
+	// Epoch reads one whole epoch and returns its digest; docs is that of the
+	// documents put together again, in repack only.
+	Epoch(ctx context.Context, setting string, mode repack.Mode, epoch int) (rows, docs Digest, err error)
+}
+
+// The settings of ours: rows gathered by the consumer itself straight into the
+// ring, and the chain of a training run up to the upload, in which rows are asked
+// for, gathered into a ring of pinned buffers ahead of the consumer, with their
+// boundaries, every id checked, and a checksum taken.
+const (
+	oursGather = "gather"
+	oursChain  = "chain"
+)
+
+// ours is our loader.
+type ours struct {
+	c       *RowCorpus
+	dev     gpu.Device
+	streams map[repack.Mode]*repack.Stream
+	touched uint32 // of what was read, so that reading is not left out
+}
+
+// NewOurs returns our loader on the corpus. Close gives its device back.
+func NewOurs(c *RowCorpus) (Loads, func() error, error) {
+	dev, err := host.New(host.Config{Devices: 1, Threads: 1}).Open(0)
+	if err != nil {
+		return nil, nil, err
+	}
+	o := &ours{c: c, dev: dev, streams: map[repack.Mode]*repack.Stream{}}
+	for _, m := range []repack.Mode{repack.Fixed, repack.Reshuffle, repack.Repack} {
+		if o.streams[m], err = repack.NewStream(c.Store, repack.Config{Mode: m, Seed: c.Seed, T: c.T}); err != nil {
+			dev.Close()
+			return nil, nil, err
+		}
+	}
+	return o, dev.Close, nil
+}
+
+func (o *ours) Settings() []string { return []string{oursGather, oursChain} }
+
+// read runs a setting from the first batch of an epoch and hands every batch to
+// take until that returns false or end batches have passed.
+func (o *ours) read(ctx context.Context, setting string, mode repack.Mode, epoch, end int, take func(b *item.Batch, wait time.Duration) bool) error {
+	if setting == oursGather {
+		return o.gather(ctx, mode, epoch, end, take)
+	}
+	return o.chain(ctx, mode, epoch, end, take)
+}
+
+// gather reads rows into a ring of four buffers on the caller's goroutine.
+func (o *ours) gather(ctx context.Context, mode repack.Mode, epoch, end int, take func(b *item.Batch, wait time.Duration) bool) error {
+	B, T := o.c.B, o.c.T
+	lay := item.Layout{N: B, T: T}
+	var ring [4]*item.Batch
+	for i := range ring {
+		p, err := o.dev.AllocPinned(lay.Bytes())
+		if err != nil {
+			return err
+		}
+		defer p.Free()
+		ring[i] = &item.Batch{N: B, T: T, Host: p}
+	}
+	g := int64(epoch * o.c.W)
+	for k := 0; end == 0 || k < end; k++ {
+		if err := ctx.Err(); err != nil {
+			return context.Cause(ctx)
+		}
+		t0 := time.Now()
+		b := ring[k%len(ring)]
+		mem := b.Host.Bytes()
+		tokens := gpu.BytesToInt32s(mem[lay.TokensOff() : lay.TokensOff()+int64(B*T)*4])
+		targets := gpu.BytesToInt32s(mem[lay.TargetsOff() : lay.TargetsOff()+int64(B*T)*4])
+		for i := range B {
+			at := lay.StartsOff() + int64(i*lay.StartsRow())
+			if _, err := o.streams[mode].ReadRow(g, tokens[i*T:(i+1)*T], targets[i*T:(i+1)*T], mem[at:at+int64(lay.StartsRow())]); err != nil {
+				return err
+			}
+			g++
+		}
+		if !take(b, time.Since(t0)) {
+			return nil
+		}
+	}
+	return nil
+}
+
+func (o *ours) chain(ctx context.Context, mode repack.Mode, epoch, end int, take func(b *item.Batch, wait time.Duration) bool) (err error) {
+	b, err := batch.New(o.dev, batch.Config{N: o.c.B, T: o.c.T, Ring: 4, Vocab: o.c.Store.Vocab()})
+	if err != nil {
+		return err
+	}
+	defer func() {
+		if cerr := b.Close(); err == nil {
+			err = cerr
+		}
+	}()
+	first := int64(epoch * o.c.W / o.c.B)
+	last := int64(repack.Endless)
+	if end > 0 {
+		last = first + int64(end)
+	}
+	p := pipeline.New()
+	rows := pipeline.Source(p, "repack", pipeline.LinkConfig{Items: 4}, repack.Source(o.streams[mode], o.c.B, first, last))
+	batches := pipeline.Then(p, "batch", rows, pipeline.LinkConfig{Items: 2, Release: pipeline.ReleaseOf((*item.Batch).Drop)}, b)
+	pipeline.Sink(p, "consumer", batches, pipeline.StageFunc[*item.Batch, struct{}](
+		func(ctx context.Context, in pipeline.In[*item.Batch], _ pipeline.Out[struct{}]) error {
+			t0 := time.Now()
+			for b, err := range pipeline.Each(ctx, in) {
+				if err != nil {
+					return err
+				}
+				more := take(b, time.Since(t0))
+				b.Release()
+				if !more {
+					return nil
+				}
+				t0 = time.Now()
+			}
+			return nil
+		}))
+	return p.Run(ctx)
+}
+
+func (o *ours) Deliver(ctx context.Context, setting string, mode repack.Mode, epoch int, limit, pace time.Duration) (d Delivery, err error) {
+	var list []float64
+	var start, now time.Time
+	var cpu time.Duration
+	found := 0
+	touched := uint32(0)
+	began := time.Now()
+	err = o.read(ctx, setting, mode, epoch, 0, func(b *item.Batch, wait time.Duration) bool {
+		touched += touch(b.Host.Bytes())
+		now = time.Now()
+		switch {
+		case start.IsZero():
+			d.First = now.Sub(began)
+			start, cpu = now, processTime()
+		default:
+			d.Tokens += int64(b.N * b.T)
+			list = append(list, wait.Seconds())
+			if wait.Seconds() <= foundWithin*pace.Seconds() {
+				found++
+			}
+		}
+		if now.Sub(start) >= limit {
+			return false
+		}
+		if pace > 0 {
+			time.Sleep(pace)
+		}
+		return true
+	})
+	if err != nil {
+		return d, err
+	}
+	d.CPU, d.Wall = processTime()-cpu, now.Sub(start)
+	p50, p99, most := waits(list)
+	d.Wait.P50, d.Wait.P99, d.Wait.Most = seconds(p50), seconds(p99), seconds(most)
+	d.Found = float64(found) / float64(max(1, len(list)))
+	o.touched = touched
+	return d, nil
+}
+
+// touch reads one word of every cache line.
+func touch(b []byte) (sum uint32) {
+	for i := 0; i < len(b); i += 64 {
+		sum += uint32(b[i])
+	}
+	return sum
+}
+
+func seconds(s float64) time.Duration { return time.Duration(s * float64(time.Second)) }
+
+func (o *ours) Epoch(ctx context.Context, setting string, mode repack.Mode, epoch int) (rows, docs Digest, err error) {
+	T, W := o.c.T, o.c.W
+	lay := item.Layout{N: o.c.B, T: T}
+	row := make([]int32, T+1)
+	// In repack the rows are laid where the contract's order of windows says they
+	// belong in the stream, and documents are cut out of it by the boundary bits.
+	var stream []int32
+	var at []bool
+	sigma := repack.NewPRP(uint64(W), repack.NewKey("win", o.c.Seed, uint64(epoch)))
+	if mode == repack.Repack {
+		stream, at = make([]int32, W*T+1), make([]bool, W*T+1)
+	}
+	n := 0
+	err = o.read(ctx, setting, mode, epoch, W/o.c.B, func(b *item.Batch, _ time.Duration) bool {
+		mem := b.Host.Bytes()
+		tokens := gpu.BytesToInt32s(mem[lay.TokensOff() : lay.TokensOff()+int64(b.N*T)*4])
+		targets := gpu.BytesToInt32s(mem[lay.TargetsOff() : lay.TargetsOff()+int64(b.N*T)*4])
+		for i := range b.N {
+			copy(row, tokens[i*T:(i+1)*T])
+			row[T] = targets[(i+1)*T-1]
+			rows.Add(row)
+			if mode == repack.Repack {
+				j := int(sigma.At(uint64(n)))
+				copy(stream[j*T:], row) // the last target is the next window's first input
+				for k, bit := range mem[lay.StartsOff()+int64(i*lay.StartsRow()):][:lay.StartsRow()] {
+					for ; bit != 0; bit &= bit - 1 {
+						at[j*T+8*k+bits.TrailingZeros8(bit)] = true
+					}
+				}
+			}
+			n++
+		}
+		return true
+	})
+	if mode == repack.Repack && err == nil {
+		var starts []int
+		for i, s := range at {
+			if s {
+				starts = append(starts, i)
+			}
+		}
+		docs = documentDigest(stream, starts)
+	}
+	return rows, docs, err
+}
