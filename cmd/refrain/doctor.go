@@ -136,7 +136,7 @@ func examine(dir string, quick bool) *machine {
 	}
 	m.find("program", good, "", "%s, %s, %s/%s", m.Code, m.Go, m.OS, m.Arch)
 	m.find("processor", good, "", "%s, %d cores, %d threads at once%s", m.CPU, m.Cores, m.Threads, features())
-	m.find("kernels", worse(m.Kernels == "generic", warned),
+	m.find("kernels", worse(m.Kernels == "purego", warned),
 		"plain Go is several times slower; use an amd64 processor with AVX2 and FMA, and build without the tag purego",
 		"%s", m.Kernels)
 	m.compute(quick)

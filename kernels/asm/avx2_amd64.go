@@ -163,3 +163,23 @@ func dSoftmaxVec(n int, p *float32, dp *float32, d float32, s float32)
 //
 //go:noescape
 func adamWVec(n int, p *float32, grad *float32, m *float32, v *float32, h *float32)
+
+// toBF16Vec rounds src to bfloat16; n is a multiple of 16, at least 16.
+//
+//go:noescape
+func toBF16Vec(n int, dst *uint16, src *float32)
+
+// fromBF16Vec widens src; n is a multiple of 16, at least 16.
+//
+//go:noescape
+func fromBF16Vec(n int, dst *float32, src *uint16)
+
+// tile16Vec sets a 12x32 tile of C, rows ldc apart, to A*B, plus its old value when accumulate is not 0, from packed pairs of bfloat16. k2 is above 0.
+//
+//go:noescape
+func tile16Vec(k2 int, a *uint32, b *uint32, c *float32, ldc int, accumulate int)
+
+// peak16Vec runs 24*n dot products of 16 lanes of bfloat16 pairs; 16 floats receive the sum.
+//
+//go:noescape
+func peak16Vec(n int, sum *float32)

@@ -4557,3 +4557,989 @@ by1done:
 end:
 	VZEROUPPER
 	RET
+
+// func toBF16Vec(n int, dst *uint16, src *float32)
+// Requires: AVX, AVX2
+TEXT ·toBF16Vec(SB), NOSPLIT, $0-24
+	MOVQ    n+0(FP), AX
+	MOVQ    dst+8(FP), CX
+	MOVQ    src+16(FP), DX
+	VMOVUPS bf16one<>+0(SB), Y0
+	VMOVUPS bf16half<>+0(SB), Y1
+	VMOVUPS bf16quiet<>+0(SB), Y2
+
+loop:
+	VMOVUPS   (DX), Y3
+	VMOVUPS   32(DX), Y4
+	VPSRLD    $0x10, Y3, Y5
+	VCMPPS    $0x03, Y3, Y3, Y6
+	VPOR      Y2, Y5, Y7
+	VPAND     Y0, Y5, Y5
+	VPADDD    Y1, Y5, Y5
+	VPADDD    Y3, Y5, Y5
+	VPSRLD    $0x10, Y5, Y5
+	VPBLENDVB Y6, Y7, Y5, Y3
+	VPSRLD    $0x10, Y4, Y5
+	VCMPPS    $0x03, Y4, Y4, Y6
+	VPOR      Y2, Y5, Y7
+	VPAND     Y0, Y5, Y5
+	VPADDD    Y1, Y5, Y5
+	VPADDD    Y4, Y5, Y5
+	VPSRLD    $0x10, Y5, Y5
+	VPBLENDVB Y6, Y7, Y5, Y4
+	VPACKUSDW Y4, Y3, Y3
+	VPERMQ    $0xd8, Y3, Y3
+	VMOVDQU   Y3, (CX)
+	ADDQ      $0x40, DX
+	ADDQ      $0x20, CX
+	SUBQ      $0x10, AX
+	JNE       loop
+	VZEROUPPER
+	RET
+
+DATA bf16one<>+0(SB)/4, $0x00000001
+DATA bf16one<>+4(SB)/4, $0x00000001
+DATA bf16one<>+8(SB)/4, $0x00000001
+DATA bf16one<>+12(SB)/4, $0x00000001
+DATA bf16one<>+16(SB)/4, $0x00000001
+DATA bf16one<>+20(SB)/4, $0x00000001
+DATA bf16one<>+24(SB)/4, $0x00000001
+DATA bf16one<>+28(SB)/4, $0x00000001
+GLOBL bf16one<>(SB), RODATA|NOPTR, $32
+
+DATA bf16half<>+0(SB)/4, $0x00007fff
+DATA bf16half<>+4(SB)/4, $0x00007fff
+DATA bf16half<>+8(SB)/4, $0x00007fff
+DATA bf16half<>+12(SB)/4, $0x00007fff
+DATA bf16half<>+16(SB)/4, $0x00007fff
+DATA bf16half<>+20(SB)/4, $0x00007fff
+DATA bf16half<>+24(SB)/4, $0x00007fff
+DATA bf16half<>+28(SB)/4, $0x00007fff
+GLOBL bf16half<>(SB), RODATA|NOPTR, $32
+
+DATA bf16quiet<>+0(SB)/4, $0x00000040
+DATA bf16quiet<>+4(SB)/4, $0x00000040
+DATA bf16quiet<>+8(SB)/4, $0x00000040
+DATA bf16quiet<>+12(SB)/4, $0x00000040
+DATA bf16quiet<>+16(SB)/4, $0x00000040
+DATA bf16quiet<>+20(SB)/4, $0x00000040
+DATA bf16quiet<>+24(SB)/4, $0x00000040
+DATA bf16quiet<>+28(SB)/4, $0x00000040
+GLOBL bf16quiet<>(SB), RODATA|NOPTR, $32
+
+// func fromBF16Vec(n int, dst *float32, src *uint16)
+// Requires: AVX, AVX2
+TEXT ·fromBF16Vec(SB), NOSPLIT, $0-24
+	MOVQ n+0(FP), AX
+	MOVQ dst+8(FP), CX
+	MOVQ src+16(FP), DX
+
+loop:
+	VPMOVZXWD (DX), Y0
+	VPSLLD    $0x10, Y0, Y0
+	VMOVDQU   Y0, (CX)
+	VPMOVZXWD 16(DX), Y0
+	VPSLLD    $0x10, Y0, Y0
+	VMOVDQU   Y0, 32(CX)
+	ADDQ      $0x20, DX
+	ADDQ      $0x40, CX
+	SUBQ      $0x10, AX
+	JNE       loop
+	VZEROUPPER
+	RET
+
+// func tile16Vec(k2 int, a *uint32, b *uint32, c *float32, ldc int, accumulate int)
+// Requires: AVX, AVX512F, MMX+
+TEXT ·tile16Vec(SB), NOSPLIT, $0-48
+	MOVQ       k2+0(FP), AX
+	MOVQ       a+8(FP), CX
+	MOVQ       b+16(FP), DX
+	MOVQ       c+24(FP), BX
+	MOVQ       ldc+32(FP), SI
+	SHLQ       $0x02, SI
+	MOVQ       BX, DI
+	VPXORD     Z0, Z0, Z0
+	PREFETCHT0 (DI)
+	VPXORD     Z1, Z1, Z1
+	PREFETCHT0 64(DI)
+	PREFETCHT0 124(DI)
+	ADDQ       SI, DI
+	VPXORD     Z2, Z2, Z2
+	PREFETCHT0 (DI)
+	VPXORD     Z3, Z3, Z3
+	PREFETCHT0 64(DI)
+	PREFETCHT0 124(DI)
+	ADDQ       SI, DI
+	VPXORD     Z4, Z4, Z4
+	PREFETCHT0 (DI)
+	VPXORD     Z5, Z5, Z5
+	PREFETCHT0 64(DI)
+	PREFETCHT0 124(DI)
+	ADDQ       SI, DI
+	VPXORD     Z6, Z6, Z6
+	PREFETCHT0 (DI)
+	VPXORD     Z7, Z7, Z7
+	PREFETCHT0 64(DI)
+	PREFETCHT0 124(DI)
+	ADDQ       SI, DI
+	VPXORD     Z8, Z8, Z8
+	PREFETCHT0 (DI)
+	VPXORD     Z9, Z9, Z9
+	PREFETCHT0 64(DI)
+	PREFETCHT0 124(DI)
+	ADDQ       SI, DI
+	VPXORD     Z10, Z10, Z10
+	PREFETCHT0 (DI)
+	VPXORD     Z11, Z11, Z11
+	PREFETCHT0 64(DI)
+	PREFETCHT0 124(DI)
+	ADDQ       SI, DI
+	VPXORD     Z12, Z12, Z12
+	PREFETCHT0 (DI)
+	VPXORD     Z13, Z13, Z13
+	PREFETCHT0 64(DI)
+	PREFETCHT0 124(DI)
+	ADDQ       SI, DI
+	VPXORD     Z14, Z14, Z14
+	PREFETCHT0 (DI)
+	VPXORD     Z15, Z15, Z15
+	PREFETCHT0 64(DI)
+	PREFETCHT0 124(DI)
+	ADDQ       SI, DI
+	VPXORD     Z16, Z16, Z16
+	PREFETCHT0 (DI)
+	VPXORD     Z17, Z17, Z17
+	PREFETCHT0 64(DI)
+	PREFETCHT0 124(DI)
+	ADDQ       SI, DI
+	VPXORD     Z18, Z18, Z18
+	PREFETCHT0 (DI)
+	VPXORD     Z19, Z19, Z19
+	PREFETCHT0 64(DI)
+	PREFETCHT0 124(DI)
+	ADDQ       SI, DI
+	VPXORD     Z20, Z20, Z20
+	PREFETCHT0 (DI)
+	VPXORD     Z21, Z21, Z21
+	PREFETCHT0 64(DI)
+	PREFETCHT0 124(DI)
+	ADDQ       SI, DI
+	VPXORD     Z22, Z22, Z22
+	PREFETCHT0 (DI)
+	VPXORD     Z23, Z23, Z23
+	PREFETCHT0 64(DI)
+	PREFETCHT0 124(DI)
+	SUBQ       $0x04, AX
+	JLT        rest
+
+loop:
+	PREFETCHT0   1024(DX)
+	PREFETCHT0   1088(DX)
+	VMOVUPS      (DX), Z24
+	VMOVUPS      64(DX), Z25
+	VBROADCASTSS (CX), Z26
+
+	// vdpbf16ps %zmm26, %zmm24, %zmm0
+	LONG $0x403e9262
+	WORD $0xc252
+
+	// vdpbf16ps %zmm26, %zmm25, %zmm1
+	LONG         $0x40369262
+	WORD         $0xca52
+	VBROADCASTSS 4(CX), Z27
+
+	// vdpbf16ps %zmm27, %zmm24, %zmm2
+	LONG $0x403e9262
+	WORD $0xd352
+
+	// vdpbf16ps %zmm27, %zmm25, %zmm3
+	LONG         $0x40369262
+	WORD         $0xdb52
+	VBROADCASTSS 8(CX), Z28
+
+	// vdpbf16ps %zmm28, %zmm24, %zmm4
+	LONG $0x403e9262
+	WORD $0xe452
+
+	// vdpbf16ps %zmm28, %zmm25, %zmm5
+	LONG         $0x40369262
+	WORD         $0xec52
+	VBROADCASTSS 12(CX), Z29
+
+	// vdpbf16ps %zmm29, %zmm24, %zmm6
+	LONG $0x403e9262
+	WORD $0xf552
+
+	// vdpbf16ps %zmm29, %zmm25, %zmm7
+	LONG         $0x40369262
+	WORD         $0xfd52
+	VBROADCASTSS 16(CX), Z30
+
+	// vdpbf16ps %zmm30, %zmm24, %zmm8
+	LONG $0x403e1262
+	WORD $0xc652
+
+	// vdpbf16ps %zmm30, %zmm25, %zmm9
+	LONG         $0x40361262
+	WORD         $0xce52
+	VBROADCASTSS 20(CX), Z31
+
+	// vdpbf16ps %zmm31, %zmm24, %zmm10
+	LONG $0x403e1262
+	WORD $0xd752
+
+	// vdpbf16ps %zmm31, %zmm25, %zmm11
+	LONG         $0x40361262
+	WORD         $0xdf52
+	VBROADCASTSS 24(CX), Z26
+
+	// vdpbf16ps %zmm26, %zmm24, %zmm12
+	LONG $0x403e1262
+	WORD $0xe252
+
+	// vdpbf16ps %zmm26, %zmm25, %zmm13
+	LONG         $0x40361262
+	WORD         $0xea52
+	VBROADCASTSS 28(CX), Z27
+
+	// vdpbf16ps %zmm27, %zmm24, %zmm14
+	LONG $0x403e1262
+	WORD $0xf352
+
+	// vdpbf16ps %zmm27, %zmm25, %zmm15
+	LONG         $0x40361262
+	WORD         $0xfb52
+	VBROADCASTSS 32(CX), Z28
+
+	// vdpbf16ps %zmm28, %zmm24, %zmm16
+	LONG $0x403e8262
+	WORD $0xc452
+
+	// vdpbf16ps %zmm28, %zmm25, %zmm17
+	LONG         $0x40368262
+	WORD         $0xcc52
+	VBROADCASTSS 36(CX), Z29
+
+	// vdpbf16ps %zmm29, %zmm24, %zmm18
+	LONG $0x403e8262
+	WORD $0xd552
+
+	// vdpbf16ps %zmm29, %zmm25, %zmm19
+	LONG         $0x40368262
+	WORD         $0xdd52
+	VBROADCASTSS 40(CX), Z30
+
+	// vdpbf16ps %zmm30, %zmm24, %zmm20
+	LONG $0x403e8262
+	WORD $0xe652
+
+	// vdpbf16ps %zmm30, %zmm25, %zmm21
+	LONG         $0x40368262
+	WORD         $0xee52
+	VBROADCASTSS 44(CX), Z31
+
+	// vdpbf16ps %zmm31, %zmm24, %zmm22
+	LONG $0x403e8262
+	WORD $0xf752
+
+	// vdpbf16ps %zmm31, %zmm25, %zmm23
+	LONG         $0x40368262
+	WORD         $0xff52
+	VMOVUPS      128(DX), Z24
+	VMOVUPS      192(DX), Z25
+	VBROADCASTSS 48(CX), Z26
+
+	// vdpbf16ps %zmm26, %zmm24, %zmm0
+	LONG $0x403e9262
+	WORD $0xc252
+
+	// vdpbf16ps %zmm26, %zmm25, %zmm1
+	LONG         $0x40369262
+	WORD         $0xca52
+	VBROADCASTSS 52(CX), Z27
+
+	// vdpbf16ps %zmm27, %zmm24, %zmm2
+	LONG $0x403e9262
+	WORD $0xd352
+
+	// vdpbf16ps %zmm27, %zmm25, %zmm3
+	LONG         $0x40369262
+	WORD         $0xdb52
+	VBROADCASTSS 56(CX), Z28
+
+	// vdpbf16ps %zmm28, %zmm24, %zmm4
+	LONG $0x403e9262
+	WORD $0xe452
+
+	// vdpbf16ps %zmm28, %zmm25, %zmm5
+	LONG         $0x40369262
+	WORD         $0xec52
+	VBROADCASTSS 60(CX), Z29
+
+	// vdpbf16ps %zmm29, %zmm24, %zmm6
+	LONG $0x403e9262
+	WORD $0xf552
+
+	// vdpbf16ps %zmm29, %zmm25, %zmm7
+	LONG         $0x40369262
+	WORD         $0xfd52
+	VBROADCASTSS 64(CX), Z30
+
+	// vdpbf16ps %zmm30, %zmm24, %zmm8
+	LONG $0x403e1262
+	WORD $0xc652
+
+	// vdpbf16ps %zmm30, %zmm25, %zmm9
+	LONG         $0x40361262
+	WORD         $0xce52
+	VBROADCASTSS 68(CX), Z31
+
+	// vdpbf16ps %zmm31, %zmm24, %zmm10
+	LONG $0x403e1262
+	WORD $0xd752
+
+	// vdpbf16ps %zmm31, %zmm25, %zmm11
+	LONG         $0x40361262
+	WORD         $0xdf52
+	VBROADCASTSS 72(CX), Z26
+
+	// vdpbf16ps %zmm26, %zmm24, %zmm12
+	LONG $0x403e1262
+	WORD $0xe252
+
+	// vdpbf16ps %zmm26, %zmm25, %zmm13
+	LONG         $0x40361262
+	WORD         $0xea52
+	VBROADCASTSS 76(CX), Z27
+
+	// vdpbf16ps %zmm27, %zmm24, %zmm14
+	LONG $0x403e1262
+	WORD $0xf352
+
+	// vdpbf16ps %zmm27, %zmm25, %zmm15
+	LONG         $0x40361262
+	WORD         $0xfb52
+	VBROADCASTSS 80(CX), Z28
+
+	// vdpbf16ps %zmm28, %zmm24, %zmm16
+	LONG $0x403e8262
+	WORD $0xc452
+
+	// vdpbf16ps %zmm28, %zmm25, %zmm17
+	LONG         $0x40368262
+	WORD         $0xcc52
+	VBROADCASTSS 84(CX), Z29
+
+	// vdpbf16ps %zmm29, %zmm24, %zmm18
+	LONG $0x403e8262
+	WORD $0xd552
+
+	// vdpbf16ps %zmm29, %zmm25, %zmm19
+	LONG         $0x40368262
+	WORD         $0xdd52
+	VBROADCASTSS 88(CX), Z30
+
+	// vdpbf16ps %zmm30, %zmm24, %zmm20
+	LONG $0x403e8262
+	WORD $0xe652
+
+	// vdpbf16ps %zmm30, %zmm25, %zmm21
+	LONG         $0x40368262
+	WORD         $0xee52
+	VBROADCASTSS 92(CX), Z31
+
+	// vdpbf16ps %zmm31, %zmm24, %zmm22
+	LONG $0x403e8262
+	WORD $0xf752
+
+	// vdpbf16ps %zmm31, %zmm25, %zmm23
+	LONG         $0x40368262
+	WORD         $0xff52
+	VMOVUPS      256(DX), Z24
+	VMOVUPS      320(DX), Z25
+	VBROADCASTSS 96(CX), Z26
+
+	// vdpbf16ps %zmm26, %zmm24, %zmm0
+	LONG $0x403e9262
+	WORD $0xc252
+
+	// vdpbf16ps %zmm26, %zmm25, %zmm1
+	LONG         $0x40369262
+	WORD         $0xca52
+	VBROADCASTSS 100(CX), Z27
+
+	// vdpbf16ps %zmm27, %zmm24, %zmm2
+	LONG $0x403e9262
+	WORD $0xd352
+
+	// vdpbf16ps %zmm27, %zmm25, %zmm3
+	LONG         $0x40369262
+	WORD         $0xdb52
+	VBROADCASTSS 104(CX), Z28
+
+	// vdpbf16ps %zmm28, %zmm24, %zmm4
+	LONG $0x403e9262
+	WORD $0xe452
+
+	// vdpbf16ps %zmm28, %zmm25, %zmm5
+	LONG         $0x40369262
+	WORD         $0xec52
+	VBROADCASTSS 108(CX), Z29
+
+	// vdpbf16ps %zmm29, %zmm24, %zmm6
+	LONG $0x403e9262
+	WORD $0xf552
+
+	// vdpbf16ps %zmm29, %zmm25, %zmm7
+	LONG         $0x40369262
+	WORD         $0xfd52
+	VBROADCASTSS 112(CX), Z30
+
+	// vdpbf16ps %zmm30, %zmm24, %zmm8
+	LONG $0x403e1262
+	WORD $0xc652
+
+	// vdpbf16ps %zmm30, %zmm25, %zmm9
+	LONG         $0x40361262
+	WORD         $0xce52
+	VBROADCASTSS 116(CX), Z31
+
+	// vdpbf16ps %zmm31, %zmm24, %zmm10
+	LONG $0x403e1262
+	WORD $0xd752
+
+	// vdpbf16ps %zmm31, %zmm25, %zmm11
+	LONG         $0x40361262
+	WORD         $0xdf52
+	VBROADCASTSS 120(CX), Z26
+
+	// vdpbf16ps %zmm26, %zmm24, %zmm12
+	LONG $0x403e1262
+	WORD $0xe252
+
+	// vdpbf16ps %zmm26, %zmm25, %zmm13
+	LONG         $0x40361262
+	WORD         $0xea52
+	VBROADCASTSS 124(CX), Z27
+
+	// vdpbf16ps %zmm27, %zmm24, %zmm14
+	LONG $0x403e1262
+	WORD $0xf352
+
+	// vdpbf16ps %zmm27, %zmm25, %zmm15
+	LONG         $0x40361262
+	WORD         $0xfb52
+	VBROADCASTSS 128(CX), Z28
+
+	// vdpbf16ps %zmm28, %zmm24, %zmm16
+	LONG $0x403e8262
+	WORD $0xc452
+
+	// vdpbf16ps %zmm28, %zmm25, %zmm17
+	LONG         $0x40368262
+	WORD         $0xcc52
+	VBROADCASTSS 132(CX), Z29
+
+	// vdpbf16ps %zmm29, %zmm24, %zmm18
+	LONG $0x403e8262
+	WORD $0xd552
+
+	// vdpbf16ps %zmm29, %zmm25, %zmm19
+	LONG         $0x40368262
+	WORD         $0xdd52
+	VBROADCASTSS 136(CX), Z30
+
+	// vdpbf16ps %zmm30, %zmm24, %zmm20
+	LONG $0x403e8262
+	WORD $0xe652
+
+	// vdpbf16ps %zmm30, %zmm25, %zmm21
+	LONG         $0x40368262
+	WORD         $0xee52
+	VBROADCASTSS 140(CX), Z31
+
+	// vdpbf16ps %zmm31, %zmm24, %zmm22
+	LONG $0x403e8262
+	WORD $0xf752
+
+	// vdpbf16ps %zmm31, %zmm25, %zmm23
+	LONG         $0x40368262
+	WORD         $0xff52
+	VMOVUPS      384(DX), Z24
+	VMOVUPS      448(DX), Z25
+	VBROADCASTSS 144(CX), Z26
+
+	// vdpbf16ps %zmm26, %zmm24, %zmm0
+	LONG $0x403e9262
+	WORD $0xc252
+
+	// vdpbf16ps %zmm26, %zmm25, %zmm1
+	LONG         $0x40369262
+	WORD         $0xca52
+	VBROADCASTSS 148(CX), Z27
+
+	// vdpbf16ps %zmm27, %zmm24, %zmm2
+	LONG $0x403e9262
+	WORD $0xd352
+
+	// vdpbf16ps %zmm27, %zmm25, %zmm3
+	LONG         $0x40369262
+	WORD         $0xdb52
+	VBROADCASTSS 152(CX), Z28
+
+	// vdpbf16ps %zmm28, %zmm24, %zmm4
+	LONG $0x403e9262
+	WORD $0xe452
+
+	// vdpbf16ps %zmm28, %zmm25, %zmm5
+	LONG         $0x40369262
+	WORD         $0xec52
+	VBROADCASTSS 156(CX), Z29
+
+	// vdpbf16ps %zmm29, %zmm24, %zmm6
+	LONG $0x403e9262
+	WORD $0xf552
+
+	// vdpbf16ps %zmm29, %zmm25, %zmm7
+	LONG         $0x40369262
+	WORD         $0xfd52
+	VBROADCASTSS 160(CX), Z30
+
+	// vdpbf16ps %zmm30, %zmm24, %zmm8
+	LONG $0x403e1262
+	WORD $0xc652
+
+	// vdpbf16ps %zmm30, %zmm25, %zmm9
+	LONG         $0x40361262
+	WORD         $0xce52
+	VBROADCASTSS 164(CX), Z31
+
+	// vdpbf16ps %zmm31, %zmm24, %zmm10
+	LONG $0x403e1262
+	WORD $0xd752
+
+	// vdpbf16ps %zmm31, %zmm25, %zmm11
+	LONG         $0x40361262
+	WORD         $0xdf52
+	VBROADCASTSS 168(CX), Z26
+
+	// vdpbf16ps %zmm26, %zmm24, %zmm12
+	LONG $0x403e1262
+	WORD $0xe252
+
+	// vdpbf16ps %zmm26, %zmm25, %zmm13
+	LONG         $0x40361262
+	WORD         $0xea52
+	VBROADCASTSS 172(CX), Z27
+
+	// vdpbf16ps %zmm27, %zmm24, %zmm14
+	LONG $0x403e1262
+	WORD $0xf352
+
+	// vdpbf16ps %zmm27, %zmm25, %zmm15
+	LONG         $0x40361262
+	WORD         $0xfb52
+	VBROADCASTSS 176(CX), Z28
+
+	// vdpbf16ps %zmm28, %zmm24, %zmm16
+	LONG $0x403e8262
+	WORD $0xc452
+
+	// vdpbf16ps %zmm28, %zmm25, %zmm17
+	LONG         $0x40368262
+	WORD         $0xcc52
+	VBROADCASTSS 180(CX), Z29
+
+	// vdpbf16ps %zmm29, %zmm24, %zmm18
+	LONG $0x403e8262
+	WORD $0xd552
+
+	// vdpbf16ps %zmm29, %zmm25, %zmm19
+	LONG         $0x40368262
+	WORD         $0xdd52
+	VBROADCASTSS 184(CX), Z30
+
+	// vdpbf16ps %zmm30, %zmm24, %zmm20
+	LONG $0x403e8262
+	WORD $0xe652
+
+	// vdpbf16ps %zmm30, %zmm25, %zmm21
+	LONG         $0x40368262
+	WORD         $0xee52
+	VBROADCASTSS 188(CX), Z31
+
+	// vdpbf16ps %zmm31, %zmm24, %zmm22
+	LONG $0x403e8262
+	WORD $0xf752
+
+	// vdpbf16ps %zmm31, %zmm25, %zmm23
+	LONG $0x40368262
+	WORD $0xff52
+	ADDQ $+192, CX
+	ADDQ $+512, DX
+	SUBQ $0x04, AX
+	JGE  loop
+
+rest:
+	ADDQ $0x04, AX
+	JEQ  finish
+
+single:
+	VMOVUPS      (DX), Z24
+	VMOVUPS      64(DX), Z25
+	VBROADCASTSS (CX), Z26
+
+	// vdpbf16ps %zmm26, %zmm24, %zmm0
+	LONG $0x403e9262
+	WORD $0xc252
+
+	// vdpbf16ps %zmm26, %zmm25, %zmm1
+	LONG         $0x40369262
+	WORD         $0xca52
+	VBROADCASTSS 4(CX), Z27
+
+	// vdpbf16ps %zmm27, %zmm24, %zmm2
+	LONG $0x403e9262
+	WORD $0xd352
+
+	// vdpbf16ps %zmm27, %zmm25, %zmm3
+	LONG         $0x40369262
+	WORD         $0xdb52
+	VBROADCASTSS 8(CX), Z28
+
+	// vdpbf16ps %zmm28, %zmm24, %zmm4
+	LONG $0x403e9262
+	WORD $0xe452
+
+	// vdpbf16ps %zmm28, %zmm25, %zmm5
+	LONG         $0x40369262
+	WORD         $0xec52
+	VBROADCASTSS 12(CX), Z29
+
+	// vdpbf16ps %zmm29, %zmm24, %zmm6
+	LONG $0x403e9262
+	WORD $0xf552
+
+	// vdpbf16ps %zmm29, %zmm25, %zmm7
+	LONG         $0x40369262
+	WORD         $0xfd52
+	VBROADCASTSS 16(CX), Z30
+
+	// vdpbf16ps %zmm30, %zmm24, %zmm8
+	LONG $0x403e1262
+	WORD $0xc652
+
+	// vdpbf16ps %zmm30, %zmm25, %zmm9
+	LONG         $0x40361262
+	WORD         $0xce52
+	VBROADCASTSS 20(CX), Z31
+
+	// vdpbf16ps %zmm31, %zmm24, %zmm10
+	LONG $0x403e1262
+	WORD $0xd752
+
+	// vdpbf16ps %zmm31, %zmm25, %zmm11
+	LONG         $0x40361262
+	WORD         $0xdf52
+	VBROADCASTSS 24(CX), Z26
+
+	// vdpbf16ps %zmm26, %zmm24, %zmm12
+	LONG $0x403e1262
+	WORD $0xe252
+
+	// vdpbf16ps %zmm26, %zmm25, %zmm13
+	LONG         $0x40361262
+	WORD         $0xea52
+	VBROADCASTSS 28(CX), Z27
+
+	// vdpbf16ps %zmm27, %zmm24, %zmm14
+	LONG $0x403e1262
+	WORD $0xf352
+
+	// vdpbf16ps %zmm27, %zmm25, %zmm15
+	LONG         $0x40361262
+	WORD         $0xfb52
+	VBROADCASTSS 32(CX), Z28
+
+	// vdpbf16ps %zmm28, %zmm24, %zmm16
+	LONG $0x403e8262
+	WORD $0xc452
+
+	// vdpbf16ps %zmm28, %zmm25, %zmm17
+	LONG         $0x40368262
+	WORD         $0xcc52
+	VBROADCASTSS 36(CX), Z29
+
+	// vdpbf16ps %zmm29, %zmm24, %zmm18
+	LONG $0x403e8262
+	WORD $0xd552
+
+	// vdpbf16ps %zmm29, %zmm25, %zmm19
+	LONG         $0x40368262
+	WORD         $0xdd52
+	VBROADCASTSS 40(CX), Z30
+
+	// vdpbf16ps %zmm30, %zmm24, %zmm20
+	LONG $0x403e8262
+	WORD $0xe652
+
+	// vdpbf16ps %zmm30, %zmm25, %zmm21
+	LONG         $0x40368262
+	WORD         $0xee52
+	VBROADCASTSS 44(CX), Z31
+
+	// vdpbf16ps %zmm31, %zmm24, %zmm22
+	LONG $0x403e8262
+	WORD $0xf752
+
+	// vdpbf16ps %zmm31, %zmm25, %zmm23
+	LONG $0x40368262
+	WORD $0xff52
+	ADDQ $+48, CX
+	ADDQ $+128, DX
+	DECQ AX
+	JNE  single
+
+finish:
+	MOVQ   accumulate+40(FP), AX
+	TESTQ  AX, AX
+	JEQ    store
+	MOVQ   BX, AX
+	VADDPS (AX), Z0, Z0
+	VADDPS 64(AX), Z1, Z1
+	ADDQ   SI, AX
+	VADDPS (AX), Z2, Z2
+	VADDPS 64(AX), Z3, Z3
+	ADDQ   SI, AX
+	VADDPS (AX), Z4, Z4
+	VADDPS 64(AX), Z5, Z5
+	ADDQ   SI, AX
+	VADDPS (AX), Z6, Z6
+	VADDPS 64(AX), Z7, Z7
+	ADDQ   SI, AX
+	VADDPS (AX), Z8, Z8
+	VADDPS 64(AX), Z9, Z9
+	ADDQ   SI, AX
+	VADDPS (AX), Z10, Z10
+	VADDPS 64(AX), Z11, Z11
+	ADDQ   SI, AX
+	VADDPS (AX), Z12, Z12
+	VADDPS 64(AX), Z13, Z13
+	ADDQ   SI, AX
+	VADDPS (AX), Z14, Z14
+	VADDPS 64(AX), Z15, Z15
+	ADDQ   SI, AX
+	VADDPS (AX), Z16, Z16
+	VADDPS 64(AX), Z17, Z17
+	ADDQ   SI, AX
+	VADDPS (AX), Z18, Z18
+	VADDPS 64(AX), Z19, Z19
+	ADDQ   SI, AX
+	VADDPS (AX), Z20, Z20
+	VADDPS 64(AX), Z21, Z21
+	ADDQ   SI, AX
+	VADDPS (AX), Z22, Z22
+	VADDPS 64(AX), Z23, Z23
+
+store:
+	MOVQ    BX, AX
+	VMOVUPS Z0, (AX)
+	VMOVUPS Z1, 64(AX)
+	ADDQ    SI, AX
+	VMOVUPS Z2, (AX)
+	VMOVUPS Z3, 64(AX)
+	ADDQ    SI, AX
+	VMOVUPS Z4, (AX)
+	VMOVUPS Z5, 64(AX)
+	ADDQ    SI, AX
+	VMOVUPS Z6, (AX)
+	VMOVUPS Z7, 64(AX)
+	ADDQ    SI, AX
+	VMOVUPS Z8, (AX)
+	VMOVUPS Z9, 64(AX)
+	ADDQ    SI, AX
+	VMOVUPS Z10, (AX)
+	VMOVUPS Z11, 64(AX)
+	ADDQ    SI, AX
+	VMOVUPS Z12, (AX)
+	VMOVUPS Z13, 64(AX)
+	ADDQ    SI, AX
+	VMOVUPS Z14, (AX)
+	VMOVUPS Z15, 64(AX)
+	ADDQ    SI, AX
+	VMOVUPS Z16, (AX)
+	VMOVUPS Z17, 64(AX)
+	ADDQ    SI, AX
+	VMOVUPS Z18, (AX)
+	VMOVUPS Z19, 64(AX)
+	ADDQ    SI, AX
+	VMOVUPS Z20, (AX)
+	VMOVUPS Z21, 64(AX)
+	ADDQ    SI, AX
+	VMOVUPS Z22, (AX)
+	VMOVUPS Z23, 64(AX)
+	VZEROUPPER
+	RET
+
+// func peak16Vec(n int, sum *float32)
+// Requires: AVX, AVX512F
+TEXT ·peak16Vec(SB), NOSPLIT, $0-16
+	MOVQ   n+0(FP), AX
+	MOVQ   sum+8(FP), CX
+	VPXORD Z0, Z0, Z0
+	VPXORD Z1, Z1, Z1
+	VPXORD Z2, Z2, Z2
+	VPXORD Z3, Z3, Z3
+	VPXORD Z4, Z4, Z4
+	VPXORD Z5, Z5, Z5
+	VPXORD Z6, Z6, Z6
+	VPXORD Z7, Z7, Z7
+	VPXORD Z8, Z8, Z8
+	VPXORD Z9, Z9, Z9
+	VPXORD Z10, Z10, Z10
+	VPXORD Z11, Z11, Z11
+	VPXORD Z12, Z12, Z12
+	VPXORD Z13, Z13, Z13
+	VPXORD Z14, Z14, Z14
+	VPXORD Z15, Z15, Z15
+	VPXORD Z16, Z16, Z16
+	VPXORD Z17, Z17, Z17
+	VPXORD Z18, Z18, Z18
+	VPXORD Z19, Z19, Z19
+	VPXORD Z20, Z20, Z20
+	VPXORD Z21, Z21, Z21
+	VPXORD Z22, Z22, Z22
+	VPXORD Z23, Z23, Z23
+	VPXORD Z24, Z24, Z24
+	VPXORD Z25, Z25, Z25
+	VPXORD Z26, Z26, Z26
+	VPXORD Z27, Z27, Z27
+	VPXORD Z28, Z28, Z28
+	VPXORD Z29, Z29, Z29
+	VPXORD Z30, Z30, Z30
+	VPXORD Z31, Z31, Z31
+
+loop:
+	// vdpbf16ps %zmm31, %zmm30, %zmm0
+	LONG $0x400e9262
+	WORD $0xc752
+
+	// vdpbf16ps %zmm31, %zmm30, %zmm1
+	LONG $0x400e9262
+	WORD $0xcf52
+
+	// vdpbf16ps %zmm31, %zmm30, %zmm2
+	LONG $0x400e9262
+	WORD $0xd752
+
+	// vdpbf16ps %zmm31, %zmm30, %zmm3
+	LONG $0x400e9262
+	WORD $0xdf52
+
+	// vdpbf16ps %zmm31, %zmm30, %zmm4
+	LONG $0x400e9262
+	WORD $0xe752
+
+	// vdpbf16ps %zmm31, %zmm30, %zmm5
+	LONG $0x400e9262
+	WORD $0xef52
+
+	// vdpbf16ps %zmm31, %zmm30, %zmm6
+	LONG $0x400e9262
+	WORD $0xf752
+
+	// vdpbf16ps %zmm31, %zmm30, %zmm7
+	LONG $0x400e9262
+	WORD $0xff52
+
+	// vdpbf16ps %zmm31, %zmm30, %zmm8
+	LONG $0x400e1262
+	WORD $0xc752
+
+	// vdpbf16ps %zmm31, %zmm30, %zmm9
+	LONG $0x400e1262
+	WORD $0xcf52
+
+	// vdpbf16ps %zmm31, %zmm30, %zmm10
+	LONG $0x400e1262
+	WORD $0xd752
+
+	// vdpbf16ps %zmm31, %zmm30, %zmm11
+	LONG $0x400e1262
+	WORD $0xdf52
+
+	// vdpbf16ps %zmm31, %zmm30, %zmm12
+	LONG $0x400e1262
+	WORD $0xe752
+
+	// vdpbf16ps %zmm31, %zmm30, %zmm13
+	LONG $0x400e1262
+	WORD $0xef52
+
+	// vdpbf16ps %zmm31, %zmm30, %zmm14
+	LONG $0x400e1262
+	WORD $0xf752
+
+	// vdpbf16ps %zmm31, %zmm30, %zmm15
+	LONG $0x400e1262
+	WORD $0xff52
+
+	// vdpbf16ps %zmm31, %zmm30, %zmm16
+	LONG $0x400e8262
+	WORD $0xc752
+
+	// vdpbf16ps %zmm31, %zmm30, %zmm17
+	LONG $0x400e8262
+	WORD $0xcf52
+
+	// vdpbf16ps %zmm31, %zmm30, %zmm18
+	LONG $0x400e8262
+	WORD $0xd752
+
+	// vdpbf16ps %zmm31, %zmm30, %zmm19
+	LONG $0x400e8262
+	WORD $0xdf52
+
+	// vdpbf16ps %zmm31, %zmm30, %zmm20
+	LONG $0x400e8262
+	WORD $0xe752
+
+	// vdpbf16ps %zmm31, %zmm30, %zmm21
+	LONG $0x400e8262
+	WORD $0xef52
+
+	// vdpbf16ps %zmm31, %zmm30, %zmm22
+	LONG $0x400e8262
+	WORD $0xf752
+
+	// vdpbf16ps %zmm31, %zmm30, %zmm23
+	LONG    $0x400e8262
+	WORD    $0xff52
+	DECQ    AX
+	JGT     loop
+	VADDPS  Z1, Z0, Z0
+	VADDPS  Z2, Z0, Z0
+	VADDPS  Z3, Z0, Z0
+	VADDPS  Z4, Z0, Z0
+	VADDPS  Z5, Z0, Z0
+	VADDPS  Z6, Z0, Z0
+	VADDPS  Z7, Z0, Z0
+	VADDPS  Z8, Z0, Z0
+	VADDPS  Z9, Z0, Z0
+	VADDPS  Z10, Z0, Z0
+	VADDPS  Z11, Z0, Z0
+	VADDPS  Z12, Z0, Z0
+	VADDPS  Z13, Z0, Z0
+	VADDPS  Z14, Z0, Z0
+	VADDPS  Z15, Z0, Z0
+	VADDPS  Z16, Z0, Z0
+	VADDPS  Z17, Z0, Z0
+	VADDPS  Z18, Z0, Z0
+	VADDPS  Z19, Z0, Z0
+	VADDPS  Z20, Z0, Z0
+	VADDPS  Z21, Z0, Z0
+	VADDPS  Z22, Z0, Z0
+	VADDPS  Z23, Z0, Z0
+	VMOVUPS Z0, (CX)
+	VZEROUPPER
+	RET

@@ -5,9 +5,9 @@ package asm
 // There is no assembly for this build: the constant removes every use of the
 // functions below, which exist so that the same callers compile.
 const (
-	vectorName = ""
-	vector     = false
-	wide       = false
+	vector  = false
+	wide    = false
+	pairs16 = false
 )
 
 const unreachable = "asm: vector kernel called in a build without one"
@@ -46,3 +46,7 @@ func rmsBwdVec(int, *float32, *float32, *float32, *float32, *float32, float32, f
 }
 func dSoftmaxVec(int, *float32, *float32, float32, float32)          { panic(unreachable) }
 func adamWVec(int, *float32, *float32, *float32, *float32, *float32) { panic(unreachable) }
+func toBF16Vec(int, *uint16, *float32)                               { panic(unreachable) }
+func fromBF16Vec(int, *float32, *uint16)                             { panic(unreachable) }
+func tile16Vec(int, *uint32, *uint32, *float32, int, int)            { panic(unreachable) }
+func peak16Vec(int, *float32)                                        { panic(unreachable) }

@@ -8,18 +8,24 @@
 //
 // # Kernel sets
 //
-// [Kernels] names the set in use. "avx2+fma" is the assembly of avx2_amd64.s and
-// is taken on amd64 processors that have both extensions. "generic" is plain Go:
-// on other processors and under the build tag purego. Both have the same meaning,
-// described at each function, and each is a pure function of its arguments: a
-// reduction visits its lanes in an order that depends on the length only. The
-// bits of the two sets differ, because assembly sums eight to thirty-two lanes
-// side by side and fuses multiplications with additions, so a run must be
-// resumed with the set it was started with to get equal bits.
+// [Kernels] names the set in use:
 //
-// Matrix products have a second choice, [BestTiles]: with AVX-512 the tile is
-// 12x32 instead of 6x16, about twice as fast where the processor has two units of
-// that width, and with the same bits.
+//	purego      plain Go: without the extensions below, on other architectures
+//	            and under the build tag purego
+//	avx2        the assembly of avx2_amd64.s, on amd64 with AVX2 and FMA
+//	avx512      the same, with wider tiles for matrix products ([BestTiles])
+//	avx512bf16  the same, with an instruction for bfloat16 products ([BestTiles16])
+//
+// All have the same meaning, described at each function, and each is a pure
+// function of its arguments: a reduction visits its lanes in an order that depends
+// on the length only. avx2, avx512 and avx512bf16 give the same bits. Those of
+// purego differ, because assembly sums eight to thirty-two lanes side by side and
+// fuses multiplications with additions, so a run must be resumed on the side it was
+// started on to get equal bits. Conversions to bfloat16 and products of bfloat16
+// ([Tiles16]) are the exception: they have the same bits everywhere.
+//
+// With AVX-512 the float32 tile is 12x32 instead of 6x16, about twice as fast where
+// the processor has two units of that width.
 //
 // # Arguments
 //

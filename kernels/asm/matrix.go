@@ -23,6 +23,8 @@ const (
 	generic6x16
 	avx2Tile6x16
 	avx512Tile12x32
+	generic16
+	bf16Tile12x32
 )
 
 // TileSets returns the sets this process can run, the fastest first.

@@ -5,12 +5,18 @@ import (
 	"slices"
 )
 
-// Kernels names the set of kernels this process uses: "avx2+fma" or "generic".
+// Kernels names the best set of kernels this process uses: "purego", "avx2",
+// "avx512" or "avx512bf16". See the package comment for what they share.
 func Kernels() string {
-	if vector {
-		return vectorName
+	switch {
+	case pairs16:
+		return "avx512bf16"
+	case wide:
+		return "avx512"
+	case vector:
+		return "avx2"
 	}
-	return "generic"
+	return "purego"
 }
 
 // mismatch panics with the lengths a function was given. The comparisons stand in

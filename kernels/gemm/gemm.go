@@ -1,9 +1,11 @@
-// Package gemm multiplies float32 matrices: C = op(A)*op(B), or C += op(A)*op(B).
+// Package gemm multiplies matrices: C = op(A)*op(B), or C += op(A)*op(B), with
+// float32 or bfloat16 operands and float32 sums.
 //
 // It knows nothing of tensors or layers. [Plan] uses all threads of a par.Pool
 // and is prepared once for a shape, [Serial] runs on the calling goroutine and
 // takes any shape; attention uses one Serial a worker. Both need packing buffers
-// ([Scratch]) and allocate nothing afterwards.
+// ([Scratch]) and allocate nothing afterwards. [Plan16], [Gemm16], [PackB16] and
+// [GemmPacked16] are their counterparts for bfloat16.
 //
 // # Method
 //
@@ -26,8 +28,10 @@
 // Each element of C is a chain of fused multiply-adds over K in rising order,
 // interrupted only where the depth is split, and the split depends on K alone. So
 // the bits of an element depend on its row of op(A), its column of op(B), the old
-// value and whether multiply-adds are fused (asm.Kernels), and not on the number of threads, on M
-// and N, on the strides, or on whether Plan or Serial computed it.
+// value and whether multiply-adds are fused (in every set of asm.Kernels but
+// purego), and not on the number of threads, on M
+// and N, on the strides, or on whether Plan or Serial computed it. Products of
+// bfloat16 do not depend on asm.Kernels either; see [Plan16].
 package gemm
 
 import (
@@ -38,7 +42,8 @@ import (
 )
 
 // blocking holds the largest block sizes: mc rows a multiple of 12, kc a multiple
-// of 8, nc columns a multiple of 32.
+// of 16, nc columns a multiple of 32. A word of a packed block is a float32 or a pair
+// of bfloat16, so that products of those take twice the depth.
 type blocking struct{ mc, kc, nc int }
 
 // measured are sizes from sweeps on Zen 3 (32 KiB L1d, 512 KiB L2): mc 48 to 240
@@ -58,7 +63,8 @@ type Scratch struct {
 // workspace is what one worker packs into.
 type workspace struct {
 	a    []float32 // packed block of op(A)
-	tile []float32 // one tile, for tiles that stick out of C
+	tile []float32 // one tile of either kind, for tiles that stick out of C
+	sums []float32 // rows of a block by mulColumns, for products that are rounded
 }
 
 // NewScratch makes buffers for threads workers. alloc returns n zeroed floats and
@@ -78,7 +84,9 @@ func newScratch(threads int, alloc func(n int) []float32, size blocking, tiles a
 	}
 	s := &Scratch{size: size, tiles: tiles, alloc: alloc, b: aligned(alloc, size.kc*size.nc)}
 	for range threads {
-		s.workers = append(s.workers, s.newWorkspace())
+		w := s.newWorkspace()
+		w.sums = aligned(alloc, size.mc*mulColumns)
+		s.workers = append(s.workers, w)
 	}
 	return s
 }
@@ -86,7 +94,7 @@ func newScratch(threads int, alloc func(n int) []float32, size blocking, tiles a
 func (s *Scratch) newWorkspace() workspace {
 	return workspace{
 		a:    aligned(s.alloc, s.size.mc*s.size.kc+asm.PackSlack),
-		tile: aligned(s.alloc, s.tiles.Rows()*s.tiles.Cols()),
+		tile: aligned(s.alloc, max(s.tiles.Rows()*s.tiles.Cols(), asm.MR16*asm.NR16)),
 	}
 }
 

@@ -5,15 +5,16 @@ import "refrain/kernels/asm"
 // Serial multiplies on the calling goroutine with buffers of its own. It is not
 // safe for concurrent use: make one for each worker.
 type Serial struct {
-	size  blocking
-	tiles asm.Tiles
-	work  workspace
-	b     []float32
+	size    blocking
+	tiles   asm.Tiles
+	tiles16 asm.Tiles16
+	work    workspace
+	b       []float32
 }
 
 // NewSerial makes a Serial with buffers from the allocator of s.
 func NewSerial(s *Scratch) *Serial {
-	return &Serial{size: s.size, tiles: s.tiles, work: s.newWorkspace(), b: aligned(s.alloc, s.size.kc*s.size.nc)}
+	return &Serial{size: s.size, tiles: s.tiles, tiles16: asm.BestTiles16(), work: s.newWorkspace(), b: aligned(s.alloc, s.size.kc*s.size.nc)}
 }
 
 // Gemm sets C[m,n] = op(A)*op(B), plus the old C when accumulate is set. op is

@@ -75,6 +75,10 @@ func kernels() {
 	rmsBwd()
 	dSoftmax()
 	adamW()
+	toBF16()
+	fromBF16()
+	tile16()
+	peak16()
 	Generate()
 }
 

@@ -1,0 +1,318 @@
+package asm
+
+import (
+	"math"
+	"math/rand/v2"
+	"testing"
+	"unsafe"
+
+	"refrain/internal/num"
+	"refrain/kernels/asm/guard"
+)
+
+// words returns n words, and halves n bfloat16 values, that end where an
+// unreadable page begins.
+func words(t testing.TB, n int) []uint32 {
+	f := guard.Floats(t, n)
+	return unsafe.Slice((*uint32)(unsafe.Pointer(unsafe.SliceData(f))), n)
+}
+
+func guardHalves(t testing.TB, n int) []uint16 {
+	f := guard.Floats(t, (n+1)/2)
+	return unsafe.Slice((*uint16)(unsafe.Pointer(unsafe.SliceData(f))), 2*len(f))[2*len(f)-n:]
+}
+
+// borders are float32 bits around which rounding changes its mind: each is
+// tried with its neighbours and both signs.
+var borders = []uint32{
+	0, 0x8000, 0x18000, 0x7fff8000, 0x007f8000, 0x00800000, 0x007fffff, 0x3f808000, 0x3f818000,
+	0x7f7f8000, 0x7f7fffff, 0x7f800000, 0x7f800001, 0x7fbfffff, 0x7fc00000, 0x7fffffff,
+}
+
+func bordering(r *rand.Rand) uint32 {
+	return borders[r.IntN(len(borders))] + uint32(r.IntN(5)) - 2 ^ uint32(r.IntN(2))<<31
+}
+
+// TestConversions compares both sets with internal/num for all lengths up to 100,
+// up against unreadable pages, and the generic one with all bfloat16 values.
+func TestConversions(t *testing.T) {
+	r := rand.New(rand.NewPCG(21, 22))
+	to := map[string]func([]uint16, []float32){"generic": toBF16Generic, "active": ToBF16}
+	from := map[string]func([]float32, []uint16){"generic": fromBF16Generic, "active": FromBF16}
+	memF, memH := guard.Floats(t, 3000), guardHalves(t, 3000)
+	lengths := []int{1000, 2048, 3000}
+	for n := range 100 {
+		lengths = append(lengths, n, n)
+	}
+	for _, n := range lengths {
+		f, h := memF[len(memF)-n:], memH[len(memH)-n:]
+		for name := range to {
+			for i := range f {
+				f[i] = math.Float32frombits(r.Uint32())
+				if r.IntN(2) == 0 {
+					f[i] = math.Float32frombits(bordering(r))
+				}
+			}
+			to[name](h, f)
+			for i := range f {
+				if want := uint16(num.ToBF16(f[i])); h[i] != want {
+					t.Fatalf("ToBF16 %s, n = %d: %#08x at %d became %#04x, want %#04x", name, n, math.Float32bits(f[i]), i, h[i], want)
+				}
+			}
+			for i := range h {
+				h[i] = uint16(r.Uint32())
+			}
+			from[name](f, h)
+			for i := range h {
+				if math.Float32bits(f[i]) != uint32(h[i])<<16 {
+					t.Fatalf("FromBF16 %s, n = %d: %#04x at %d became %#08x", name, n, h[i], i, math.Float32bits(f[i]))
+				}
+			}
+		}
+	}
+}
+
+// element draws a bfloat16 from a family: 0 ordinary values, 1 all bits, 2 with
+// products around the smallest normal number, 3 special values.
+func element(r *rand.Rand, family int) uint16 {
+	sign, mantissa := uint16(r.IntN(2))<<15, uint16(r.IntN(128))
+	switch family {
+	case 0:
+		return sign | uint16(127-8+r.IntN(16))<<7 | mantissa
+	case 1:
+		return uint16(r.Uint32())
+	case 2:
+		return sign | uint16(61+r.IntN(5))<<7 | mantissa
+	}
+	special := [...]uint16{0, 1, 0x7f, 0x80, 0x81, 0x100, 0x3f80, 0x7f7f, 0x7f80, 0x7fc0}
+	return sign | special[r.IntN(len(special))]
+}
+
+func pairs(r *rand.Rand, x []uint32, family int) {
+	for i := range x {
+		x[i] = uint32(element(r, family)) | uint32(element(r, family))<<16
+	}
+}
+
+// equalButNaN compares bits, except that one NaN is as good as another.
+func equalButNaN(x, y float32) bool {
+	return math.Float32bits(x) == math.Float32bits(y) || x != x && y != y
+}
+
+// TestTile16 compares every set with the plain Go tile, bit by bit, on ordinary and
+// extreme operands that end at unreadable pages.
+func TestTile16(t *testing.T) {
+	r := rand.New(rand.NewPCG(23, 24))
+	for _, set := range TileSets16() {
+		for family := range 4 {
+			for k2 := range 40 {
+				a, b := words(t, k2*MR16), words(t, k2*NR16)
+				pairs(r, a, family)
+				pairs(r, b, family)
+				for _, ldc := range []int{NR16, NR16 + 1, 70} {
+					got := guard.Floats(t, (MR16-1)*ldc+NR16)
+					fill(r, got)
+					want, old := append([]float32(nil), got...), append([]float32(nil), got...)
+					set.Tile(k2, a, b, got, ldc, k2%2 == 1)
+					tile16Generic(k2, a, b, want, ldc, k2%2 == 1)
+					for i := range got {
+						if i%ldc >= NR16 && got[i] != old[i] {
+							t.Fatalf("%v: k2=%d ldc=%d: gap behind row %d was written", set, k2, ldc, i/ldc)
+						}
+						if !equalButNaN(got[i], want[i]) {
+							t.Fatalf("%v: family %d, k2=%d ldc=%d: c[%d,%d] = %#08x, generic %#08x", set, family, k2, ldc, i/ldc, i%ldc,
+								math.Float32bits(got[i]), math.Float32bits(want[i]))
+						}
+					}
+				}
+			}
+		}
+	}
+}
+
+// TestAddProduct pins the arithmetic by cases worked out by hand.
+func TestAddProduct(t *testing.T) {
+	const tiny, half = 0x1p-126, 0x1p-24
+	for _, c := range []struct {
+		acc  float32
+		x, y float64
+		want float32
+	}{
+		{1, half, 1, 1},                                    // a tie goes to even
+		{1, half * (1 + 0x1p-7), 1, 1 + 0x1p-23},           // above the tie
+		{1 + 0x1p-23, half, 1, 1 + 0x1p-22},                // a tie above an odd value
+		{1, 0x1p-60, 0x1p-60, 1},                           // far below
+		{tiny, tiny, -half / 2, tiny},                      // half a unit below: a tie to even
+		{tiny, tiny, -half, 0},                             // a whole unit below: flushed
+		{-tiny, tiny, half, float32(math.Copysign(0, -1))}, // with its sign
+		{0, 0x1p-63, 0x1p-63, tiny},                        // the smallest that is kept
+		{0, 0x1p-63, -0x1.fep-64, float32(math.Copysign(0, -1))},
+		{0x1p127, 0x1p64, 0x1p63, float32(math.Inf(1))},
+		{float32(math.Inf(-1)), 0x1p127, 0x1p127, float32(math.Inf(-1))}, // the product is exact, not infinite
+		{1, 1, -1, 0},
+	} {
+		if got := addProduct(c.acc, c.x, c.y); math.Float32bits(got) != math.Float32bits(c.want) {
+			t.Errorf("%g + %g*%g = %g, want %g", c.acc, c.x, c.y, got, c.want)
+		}
+	}
+	if first, second := halves(0x80010001); math.Float64bits(first) != 0 || math.Float64bits(second) != 1<<63 {
+		t.Errorf("subnormal halves became %g and %g, want +0 and -0", first, second)
+	}
+}
+
+// TestTile16Order: the second element of a pair is added first, and the old value
+// of C last.
+func TestTile16Order(t *testing.T) {
+	bf := func(x float32) uint32 { return uint32(num.ToBF16(x)) }
+	for _, set := range TileSets16() {
+		a, b, c := make([]uint32, MR16), make([]uint32, NR16), make([]float32, MR16*NR16)
+		// 2^30 + 1 - 2^30: with the 1 last nothing is lost.
+		a[0] = bf(1) | bf(0x1p30)<<16
+		b[0] = bf(1) | bf(1)<<16
+		c[0] = -0x1p30
+		set.Tile(1, a, b, c, NR16, true)
+		if c[0] != 0 {
+			t.Errorf("%v: ((0 + 2^30) + 1) - 2^30 = %g, want 0: the pair comes before the old value", set, c[0])
+		}
+		a2, b2 := append(a, a...), append(b, b...)
+		a2[0], b2[0] = bf(0x1p30)<<16, bf(1)<<16
+		a2[MR16], b2[NR16] = bf(1)|bf(-0x1p30)<<16, bf(1)|bf(1)<<16
+		set.Tile(2, a2, b2, c, NR16, false)
+		if c[0] != 1 {
+			t.Errorf("%v: (2^30 - 2^30) + 1 = %g, want 1: the second element of a pair comes first", set, c[0])
+		}
+	}
+}
+
+// TestPack16 checks the packers of every set, both ways round and for both kinds of
+// storage, on sources and destinations that end at unreadable pages.
+func TestPack16(t *testing.T) {
+	r := rand.New(rand.NewPCG(25, 26))
+	memF, memH, memDst := guard.Floats(t, 1<<15), guardHalves(t, 1<<15), words(t, 1<<14)
+	for _, set := range TileSets16() {
+		for range 600 {
+			lines, k := r.IntN(110), r.IntN(110)
+			if r.IntN(3) == 0 {
+				lines, k = lines/32*32, k/32*32
+			}
+			trans, half, left := r.IntN(2) == 0, r.IntN(2) == 0, r.IntN(2) == 0
+			rows, cols := lines, k
+			if trans {
+				rows, cols = k, lines
+			}
+			lds := cols + r.IntN(3)*r.IntN(8)
+			need := 0
+			if rows > 0 {
+				need = (rows-1)*lds + cols
+			}
+			var src Operand
+			at := func(i int) uint16 { return src.half[i] }
+			if half {
+				src = BF16Operand(memH[len(memH)-need:])
+				for i := range src.half {
+					src.half[i] = uint16(r.Uint32())
+				}
+			} else {
+				src = Float32Operand(memF[len(memF)-need:])
+				for i := range src.wide {
+					src.wide[i] = math.Float32frombits(r.Uint32())
+					if r.IntN(4) == 0 {
+						src.wide[i] = math.Float32frombits(bordering(r))
+					}
+				}
+				at = func(i int) uint16 { return uint16(num.ToBF16(src.wide[i])) }
+			}
+			width, pack := NR16, set.PackB
+			if left {
+				width, pack = MR16, set.PackA
+			}
+			k2 := (k + 1) / 2
+			room := (lines + width - 1) / width * width * k2
+			dst := memDst[len(memDst)-room:]
+			for i := range memDst {
+				memDst[i] = 0xdeadbeef
+			}
+			pack(dst, src, lds, trans, lines, k)
+			for i, got := range dst {
+				line, p := i/(width*k2)*width+i%width, i/width%k2
+				var want uint32
+				for e := range 2 {
+					kk := 2*p + e
+					if line >= lines || kk >= k {
+						continue
+					}
+					if trans {
+						want |= uint32(at(kk*lds+line)) << (16 * e)
+					} else {
+						want |= uint32(at(line*lds+kk)) << (16 * e)
+					}
+				}
+				if got != want {
+					t.Fatalf("%v: width %d, lines=%d k=%d lds=%d trans=%t half=%t: line %d pair %d is %#08x, want %#08x", set, width, lines, k, lds, trans, half, line, p, got, want)
+				}
+			}
+			for i, v := range memDst[:len(memDst)-room] {
+				if v != 0xdeadbeef {
+					t.Fatalf("%v: width %d, lines=%d k=%d trans=%t: wrote %d words before the destination", set, width, lines, k, trans, len(memDst)-room-i)
+				}
+			}
+		}
+	}
+}
+
+// TestRejects16: what would let assembly leave the slices panics.
+func TestRejects16(t *testing.T) {
+	u := func(n int) []uint32 { return make([]uint32, n) }
+	f := func(n int) []float32 { return make([]float32, n) }
+	h := func(n int) Operand { return BF16Operand(make([]uint16, n)) }
+	const k, k2 = 9, 5
+	for _, set := range TileSets16() {
+		for name, call := range map[string]func(){
+			"Tile k2<0":       func() { set.Tile(-1, u(MR16), u(NR16), f(MR16*NR16), NR16, false) },
+			"Tile a":          func() { set.Tile(k2, u(k2*MR16-1), u(k2*NR16), f(MR16*NR16), NR16, false) },
+			"Tile b":          func() { set.Tile(k2, u(k2*MR16), u(k2*NR16-1), f(MR16*NR16), NR16, false) },
+			"Tile c":          func() { set.Tile(k2, u(k2*MR16), u(k2*NR16), f(MR16*NR16-1), NR16, false) },
+			"Tile ldc":        func() { set.Tile(k2, u(k2*MR16), u(k2*NR16), f(MR16*NR16), NR16-1, false) },
+			"PackA dst":       func() { set.PackA(u(MR16*k2-1), h(5*k), k, false, 5, k) },
+			"PackA src":       func() { set.PackA(u(MR16*k2), h(5*k-1), k, false, 5, k) },
+			"PackA src trans": func() { set.PackA(u(MR16*k2), h(5*k-1), 5, true, 5, k) },
+			"PackA stride":    func() { set.PackA(u(MR16*k2), h(5*k), k-1, false, 5, k) },
+			"PackA lines<0":   func() { set.PackA(u(MR16*k2), h(5*k), k, false, -1, k) },
+			"PackB dst":       func() { set.PackB(u(2*NR16*k2-1), h(33*k), k, false, 33, k) },
+			"PackB k<0":       func() { set.PackB(u(NR16*k2), h(5*k), k, false, 5, -1) },
+			"PackB both<0":    func() { set.PackB(u(NR16*k2), h(5*k), k, false, -5, -1) },
+			"PackB stride":    func() { set.PackB(u(NR16*k2), h(5*k), 4, true, 5, k) },
+			"ToBF16":          func() { ToBF16(make([]uint16, 40), f(39)) },
+			"FromBF16":        func() { FromBF16(f(40), make([]uint16, 41)) },
+		} {
+			func() {
+				defer func() {
+					if recover() == nil {
+						t.Errorf("%v %s: no panic", set, name)
+					}
+				}()
+				call()
+			}()
+		}
+	}
+}
+
+// TestTileSets16: the best set comes first, and has a name to print.
+func TestTileSets16(t *testing.T) {
+	sets := TileSets16()
+	if sets[0] != BestTiles16() {
+		t.Errorf("TileSets16() starts with %v, BestTiles16() is %v", sets[0], BestTiles16())
+	}
+	for _, s := range sets {
+		if s.String() == "none" {
+			t.Errorf("set %d has no name", s.code)
+		}
+	}
+	t.Logf("%s: sets %v", Kernels(), sets)
+	if n := testing.AllocsPerRun(10, func() { PeakBF16(10) }); n != 0 {
+		t.Errorf("PeakBF16 allocates %v times", n)
+	}
+	if a, b := PeakBF16(10), PeakBF16(20); a <= 0 || b != 2*a {
+		t.Errorf("PeakBF16(10) reports %d operations, PeakBF16(20) %d", a, b)
+	}
+}

@@ -1,0 +1,138 @@
+package asm
+
+import "math"
+
+// flushed is the least magnitude that a sum keeps: an exact sum below it rounds,
+// with 24 bits and an unbounded exponent, to less than the smallest normal number
+// 2^-126. At the border itself, half a unit below, the tie goes to 2^-126.
+const flushed = 0x1p-126 - 0x1p-151
+
+// addProduct returns acc + x*y, rounded to float32 once and flushed to zero, for
+// float32 x and y with at most 8 significant bits. The product is exact in float64.
+// So is the sum whenever it comes near the middle between two float32 values: the
+// product has 16 bits and acc 24, and for the sum to lie close to a middle without
+// lying on it the two must be within 2^25 of each other, which takes fewer than 53
+// bits. Hence rounding twice gives what rounding once would.
+func addProduct(acc float32, x, y float64) float32 {
+	sum := float64(acc) + float64(x*y)
+	if math.Abs(sum) < flushed {
+		return float32(math.Copysign(0, sum))
+	}
+	return float32(sum)
+}
+
+// halves returns the elements of a pair, subnormals as zeros.
+func halves(pair uint32) (first, second float64) {
+	lo, hi := pair<<16, pair&0xffff0000
+	if lo&0x7f800000 == 0 {
+		lo &= 0x80000000
+	}
+	if hi&0x7f800000 == 0 {
+		hi &= 0x80000000
+	}
+	return float64(math.Float32frombits(lo)), float64(math.Float32frombits(hi))
+}
+
+// tile16Generic goes through the tile in blocks of 2 x 4, as tileGeneric does.
+func tile16Generic(k2 int, a, b []uint32, c []float32, ldc int, accumulate bool) {
+	for i := 0; i < MR16; i += 2 {
+		for j := 0; j < NR16; j += 4 {
+			block16Generic(k2, a[min(i, len(a)):], b[min(j, len(b)):], c[i*ldc+j:], ldc, accumulate)
+		}
+	}
+}
+
+func block16Generic(k2 int, a, b []uint32, c []float32, ldc int, accumulate bool) {
+	var c00, c01, c02, c03, c10, c11, c12, c13 float32
+	for p := range k2 {
+		x, y := a[p*MR16:p*MR16+2], b[p*NR16:p*NR16+4]
+		x0, u0 := halves(x[0])
+		x1, u1 := halves(x[1])
+		y0, v0 := halves(y[0])
+		y1, v1 := halves(y[1])
+		y2, v2 := halves(y[2])
+		y3, v3 := halves(y[3])
+		c00 = addProduct(addProduct(c00, u0, v0), x0, y0)
+		c01 = addProduct(addProduct(c01, u0, v1), x0, y1)
+		c02 = addProduct(addProduct(c02, u0, v2), x0, y2)
+		c03 = addProduct(addProduct(c03, u0, v3), x0, y3)
+		c10 = addProduct(addProduct(c10, u1, v0), x1, y0)
+		c11 = addProduct(addProduct(c11, u1, v1), x1, y1)
+		c12 = addProduct(addProduct(c12, u1, v2), x1, y2)
+		c13 = addProduct(addProduct(c13, u1, v3), x1, y3)
+	}
+	top, bottom := c[:4], c[ldc:ldc+4]
+	if accumulate {
+		c00, c01, c02, c03 = c00+top[0], c01+top[1], c02+top[2], c03+top[3]
+		c10, c11, c12, c13 = c10+bottom[0], c11+bottom[1], c12+bottom[2], c13+bottom[3]
+	}
+	top[0], top[1], top[2], top[3] = c00, c01, c02, c03
+	bottom[0], bottom[1], bottom[2], bottom[3] = c10, c11, c12, c13
+}
+
+// line16 is how many elements the plain packers round at a time.
+const line16 = 64
+
+// bits returns n elements from i on as bfloat16 bits, in tmp where they have to be
+// rounded.
+func (o Operand) bits(tmp *[line16]uint16, i, n int) []uint16 {
+	if o.wide == nil {
+		return o.half[i : i+n]
+	}
+	ToBF16(tmp[:n], o.wide[i:i+n])
+	return tmp[:n]
+}
+
+// packRows16Generic packs columns [from, k) of lines rows of src, from even.
+func packRows16Generic(dst []uint32, width int, src Operand, lds, lines, from, k int) {
+	var tmp [line16]uint16
+	k2 := (k + 1) / 2
+	for l := range (lines + width - 1) / width * width {
+		panel := dst[l/width*width*k2:]
+		at := l%width + from/2*width
+		if l >= lines {
+			for range k2 - from/2 {
+				panel[at] = 0
+				at += width
+			}
+			continue
+		}
+		for kk := from; kk < k; kk += line16 {
+			v := src.bits(&tmp, l*lds+kk, min(line16, k-kk))
+			for i := 0; i < len(v); i += 2 {
+				pair := uint32(v[i])
+				if i+1 < len(v) {
+					pair |= uint32(v[i+1]) << 16
+				}
+				panel[at] = pair
+				at += width
+			}
+		}
+	}
+}
+
+// packCols16Generic packs the columns [from, lines) of k rows of src, from a
+// multiple of width.
+func packCols16Generic(dst []uint32, width int, src Operand, lds, from, lines, k int) {
+	var lowTmp, highTmp [line16]uint16
+	k2 := (k + 1) / 2
+	for l := from; l < lines; l += width {
+		n := min(width, lines-l)
+		panel := dst[l*k2 : (l+width)*k2]
+		for p := range k2 {
+			row := panel[p*width : (p+1)*width]
+			low := src.bits(&lowTmp, 2*p*lds+l, n)
+			if 2*p+1 < k {
+				high := src.bits(&highTmp, (2*p+1)*lds+l, n)
+				for i, v := range low {
+					row[i] = uint32(v) | uint32(high[i])<<16
+				}
+			} else {
+				for i, v := range low {
+					row[i] = uint32(v)
+				}
+			}
+			clear(row[n:])
+		}
+	}
+}

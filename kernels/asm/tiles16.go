@@ -1,0 +1,159 @@
+package asm
+
+import "fmt"
+
+// MR16 and NR16 are the rows and columns of the tile of bfloat16 products. All
+// sets share them, and with them the layout of packed operands.
+const (
+	MR16 = 12
+	NR16 = 32
+)
+
+// Tiles16 is a micro-kernel for products of bfloat16 matrices, summed in float32,
+// with the routines that pack its operands. All sets give the same bits.
+//
+// # Arithmetic
+//
+// Terms go in pairs along k, as the instruction VDPBF16PS takes them: to an
+// accumulator that starts at +0, first the product of the second elements of the
+// pair is added, then that of the first. Each product is exact and each sum is
+// rounded once, to nearest even. Subnormal operands count as zeros of their sign,
+// and a sum that is below the normal numbers after rounding becomes a zero of its
+// sign. An odd k is filled up with +0*+0.
+//
+// Infinities and NaN go their usual ways: Inf*0 and Inf-Inf give a NaN. Which NaN,
+// sign and payload, is left to the processor and is the one thing that may differ
+// between sets.
+type Tiles16 struct{ code tileCode }
+
+// TileSets16 returns the sets this process can run, the fastest first.
+func TileSets16() []Tiles16 {
+	sets := []Tiles16{{generic16}}
+	if pairs16 {
+		sets = append([]Tiles16{{bf16Tile12x32}}, sets...)
+	}
+	return sets
+}
+
+// BestTiles16 returns the first of TileSets16.
+func BestTiles16() Tiles16 {
+	if pairs16 {
+		return Tiles16{bf16Tile12x32}
+	}
+	return Tiles16{generic16}
+}
+
+// String names the instructions: "avx512bf16".
+func (t Tiles16) String() string {
+	switch t.code {
+	case bf16Tile12x32:
+		return "avx512bf16"
+	case generic16:
+		return "generic"
+	}
+	return "none"
+}
+
+// Tile computes a tile of a product from packed operands, k2 pairs deep. With a
+// word holding a pair, the first element in its lower half:
+//
+//	c[i*ldc+j] = sum over p < k2 of a[p*MR16+i] * b[p*NR16+j]  (+ the old value when accumulate)
+//
+// The sum runs over p in rising order and is added to the old value last, in
+// ordinary float32. It panics when a slice is too short.
+func (t Tiles16) Tile(k2 int, a, b []uint32, c []float32, ldc int, accumulate bool) {
+	if k2 < 0 || ldc < NR16 || len(a) < k2*MR16 || len(b) < k2*NR16 || len(c) < (MR16-1)*ldc+NR16 {
+		badTile16(t, k2, len(a), len(b), len(c), ldc)
+	}
+	if t.code == bf16Tile12x32 && k2 > 0 {
+		flag := 0
+		if accumulate {
+			flag = 1
+		}
+		tile16Vec(k2, &a[0], &b[0], &c[0], ldc, flag)
+		return
+	}
+	tile16Generic(k2, a, b, c, ldc, accumulate)
+}
+
+//go:noinline
+func badTile16(t Tiles16, k2, a, b, c, ldc int) {
+	panic(fmt.Sprintf("asm: %v: k2=%d with %d words of a, %d of b, %d of c, ldc=%d; need k2 >= 0, a >= %d*k2, b >= %d*k2, ldc >= %d, c >= %d*ldc+%d",
+		t, k2, a, b, c, ldc, MR16, NR16, NR16, MR16-1, NR16))
+}
+
+// Operand is a factor of a bfloat16 product as stored: float32 values, which are
+// rounded as by ToBF16 while they are packed, or bfloat16 values.
+type Operand struct {
+	wide []float32
+	half []uint16
+}
+
+// Float32Operand is a matrix of float32 values.
+func Float32Operand(x []float32) Operand { return Operand{wide: x} }
+
+// BF16Operand is a matrix of bfloat16 values, given as their bits.
+func BF16Operand(x []uint16) Operand { return Operand{half: x} }
+
+// Len returns the number of elements.
+func (o Operand) Len() int { return len(o.wide) + len(o.half) }
+
+// From returns the operand from element i on.
+func (o Operand) From(i int) Operand {
+	if o.wide != nil {
+		return Operand{wide: o.wide[i:]}
+	}
+	return Operand{half: o.half[i:]}
+}
+
+// PackA packs lines rows of a left operand, k deep, into panels of MR16:
+//
+//	dst[(q*K + p)*MR16 + i] = pair(q*MR16+i, 2p)    with K = (k+1)/2 pairs
+//
+// for i < MR16 and q < (lines+MR16-1)/MR16, where pair(l, kk) has element (l, kk)
+// in its lower half and (l, kk+1) in its upper half. Element (l, kk) is
+// src[l*lds+kk], or src[kk*lds+l] when trans is set, and +0 beyond lines and k. It
+// panics when src or dst is too short.
+func (t Tiles16) PackA(dst []uint32, src Operand, lds int, trans bool, lines, k int) {
+	t.pack("PackA", dst, MR16, src, lds, trans, lines, k)
+}
+
+// PackB packs lines columns of a right operand, k deep, into panels of NR16; see
+// PackA. trans is set where the operand is stored row after row, [k, lines].
+func (t Tiles16) PackB(dst []uint32, src Operand, lds int, trans bool, lines, k int) {
+	t.pack("PackB", dst, NR16, src, lds, trans, lines, k)
+}
+
+func (t Tiles16) pack(name string, dst []uint32, width int, src Operand, lds int, trans bool, lines, k int) {
+	room := (lines + width - 1) / width * width * ((k + 1) / 2)
+	rows, cols := lines, k
+	if trans {
+		rows, cols = k, lines
+	}
+	if k < 0 || lines < 0 {
+		badPack(name, len(dst), room, src.Len(), lds, rows, cols)
+	}
+	checkPack(name, len(dst), room, src.Len(), lds, rows, cols)
+	if lines == 0 || k == 0 {
+		return
+	}
+	if trans {
+		packCols16Generic(dst, width, src, lds, 0, lines, k)
+	} else {
+		packRows16Generic(dst, width, src, lds, lines, 0, k)
+	}
+}
+
+// PeakBF16 runs n rounds of the multiply-adds of BestTiles16 on registers alone
+// and returns the number of floating point operations made, as FMAPeak does for
+// float32. Where products of bfloat16 run on the float32 units, the peak is
+// FMAPeak's. A round takes about 8 ns; n below 1 counts as 1.
+func PeakBF16(n int) (flops int) {
+	n = max(n, 1)
+	if pairs16 {
+		var sum [16]float32
+		peak16Vec(n, &sum[0])
+		return n * 24 * 32 * 2
+	}
+	return FMAPeak(n)
+}
