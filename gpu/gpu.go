@@ -213,6 +213,9 @@ func Float32s(h Host, t Tensor) []float32 { return view[float32](h.Bytes(t.Span)
 // Int32s views the memory of t, which must be I32, as a slice.
 func Int32s(h Host, t Tensor) []int32 { return view[int32](h.Bytes(t.Span), 4) }
 
+// BF16s views the memory of t, which must be BF16, as a slice of bit patterns.
+func BF16s(h Host, t Tensor) []uint16 { return view[uint16](h.Bytes(t.Span), 2) }
+
 // BytesToFloat32s views pinned or host bytes as floats; b must be 4-byte aligned.
 func BytesToFloat32s(b []byte) []float32 { return view[float32](b, 4) }
 

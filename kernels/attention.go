@@ -8,9 +8,9 @@ import (
 
 // AttentionArgs are the arguments of Attention.
 type AttentionArgs struct {
-	O        gpu.Tensor // [N,H*C] f32
+	O        gpu.Tensor // [N,H*C] of the type of QKV
 	LSE      gpu.Tensor // [B,H,T] f32: log of the sum of exp(score), kept for the gradient
-	QKV      gpu.Tensor // [N,Q] f32: H query heads, KV key heads, KV value heads of C
+	QKV      gpu.Tensor // [N,Q] f32 or bf16: H query heads, KV key heads, KV value heads of C
 	Seg      gpu.Tensor // [B,T] i32 from Segments
 	B, T     int
 	H, KV, C int
@@ -29,8 +29,9 @@ var Attention = Kernel[AttentionArgs]{
 		var c checker
 		c.heads(a.B, a.T, a.H, a.KV, a.C)
 		n := a.B * a.T
-		c.f32("qkv", a.QKV, n, (a.H+2*a.KV)*a.C)
-		c.f32("o", a.O, n, a.H*a.C)
+		dt, _ := c.stored("qkv", a.QKV, 2)
+		c.is("qkv", a.QKV, dt, n, (a.H+2*a.KV)*a.C)
+		c.is("o", a.O, dt, n, a.H*a.C)
 		c.f32("lse", a.LSE, a.B, a.H, a.T)
 		c.i32("seg", a.Seg, a.B, a.T)
 		c.apart(names{{"o", a.O}, {"lse", a.LSE}}, names{{"qkv", a.QKV}, {"seg", a.Seg}})
@@ -64,8 +65,9 @@ func (r headRows[T]) at(n, head int) []T {
 }
 
 func attentionRef[T real](m memory[T], a *AttentionArgs) {
-	o, lse, seg := m.reals(a.O), m.reals(a.LSE), m.ints(a.Seg)
-	qkv := headRows[T]{m.reals(a.QKV), (a.H + 2*a.KV) * a.C, a.C}
+	lse, seg := m.reals(a.LSE), m.ints(a.Seg)
+	o, store := m.values(a.O)
+	qkv := headRows[T]{m.read(a.QKV), (a.H + 2*a.KV) * a.C, a.C}
 	out := headRows[T]{o, a.H * a.C, a.C}
 	p := make([]float64, a.T)
 	acc := make([]float64, a.C)
@@ -89,6 +91,7 @@ func attentionRef[T real](m memory[T], a *AttentionArgs) {
 			}
 		}
 	}
+	store()
 }
 
 // softmaxScores fills p[j-first] with the attention of row n to row j for j in
@@ -114,11 +117,11 @@ func softmaxScores[T real](p []float64, qkv headRows[T], n, first, q, k int) flo
 
 // AttentionBwdArgs are the arguments of AttentionBwd.
 type AttentionBwdArgs struct {
-	DQKV     gpu.Tensor // [N,Q] f32, written everywhere
-	DO       gpu.Tensor // [N,H*C] f32, gradient of O
-	O        gpu.Tensor // [N,H*C] f32, from the forward op
+	DQKV     gpu.Tensor // [N,Q] of the type of QKV, written everywhere
+	DO       gpu.Tensor // [N,H*C] of the type of QKV, gradient of O
+	O        gpu.Tensor // [N,H*C] of the type of QKV, from the forward op
 	LSE      gpu.Tensor // [B,H,T] f32, from the forward op
-	QKV      gpu.Tensor // [N,Q] f32
+	QKV      gpu.Tensor // [N,Q] f32 or bf16
 	Seg      gpu.Tensor // [B,T] i32
 	B, T     int
 	H, KV, C int
@@ -137,10 +140,11 @@ var AttentionBwd = Kernel[AttentionBwdArgs]{
 		var c checker
 		c.heads(a.B, a.T, a.H, a.KV, a.C)
 		n, q := a.B*a.T, (a.H+2*a.KV)*a.C
-		c.f32("qkv", a.QKV, n, q)
-		c.f32("dqkv", a.DQKV, n, q)
-		c.f32("o", a.O, n, a.H*a.C)
-		c.f32("do", a.DO, n, a.H*a.C)
+		dt, _ := c.stored("qkv", a.QKV, 2)
+		c.is("qkv", a.QKV, dt, n, q)
+		c.is("dqkv", a.DQKV, dt, n, q)
+		c.is("o", a.O, dt, n, a.H*a.C)
+		c.is("do", a.DO, dt, n, a.H*a.C)
 		c.f32("lse", a.LSE, a.B, a.H, a.T)
 		c.i32("seg", a.Seg, a.B, a.T)
 		c.apart(names{{"dqkv", a.DQKV}}, names{{"do", a.DO}, {"o", a.O}, {"lse", a.LSE}, {"qkv", a.QKV}, {"seg", a.Seg}})
@@ -160,10 +164,11 @@ var AttentionBwd = Kernel[AttentionBwdArgs]{
 
 func attentionBwdRef[T real](m memory[T], a *AttentionBwdArgs) {
 	lse, seg := m.reals(a.LSE), m.ints(a.Seg)
-	qkv := headRows[T]{m.reals(a.QKV), (a.H + 2*a.KV) * a.C, a.C}
-	dqkv := headRows[T]{m.reals(a.DQKV), qkv.stride, a.C}
-	o := headRows[T]{m.reals(a.O), a.H * a.C, a.C}
-	do := headRows[T]{m.reals(a.DO), a.H * a.C, a.C}
+	qkv := headRows[T]{m.read(a.QKV), (a.H + 2*a.KV) * a.C, a.C}
+	grad, store := m.values(a.DQKV)
+	dqkv := headRows[T]{grad, qkv.stride, a.C}
+	o := headRows[T]{m.read(a.O), a.H * a.C, a.C}
+	do := headRows[T]{m.read(a.DO), a.H * a.C, a.C}
 	scale := 1 / math.Sqrt(float64(a.C))
 	sum := headRows[float64]{make([]float64, len(dqkv.buf)), qkv.stride, a.C}
 	for b := range a.B {
@@ -189,4 +194,5 @@ func attentionBwdRef[T real](m memory[T], a *AttentionBwdArgs) {
 	for i, s := range sum.buf {
 		dqkv.buf[i] = T(s)
 	}
+	store()
 }

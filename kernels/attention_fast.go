@@ -89,6 +89,9 @@ func packRoom(t, c int) int {
 func share(s []float32, i, n int) []float32 { return s[i*n : (i+1)*n] }
 
 func attentionFast(h gpu.Host, a *AttentionArgs) func() {
+	if a.QKV.DType == gpu.BF16 {
+		return nil
+	}
 	k, pool := newHeads(h, a.QKV, a.Seg, a.T, a.H, a.KV, a.C), h.Pool()
 	lse := gpu.Float32s(h, a.LSE)
 	o := headRows[float32]{gpu.Float32s(h, a.O), a.H * a.C, a.C}
@@ -160,6 +163,9 @@ func (w *attnForward) block(start, q0, q1, q int) {
 }
 
 func attentionBwdFast(h gpu.Host, a *AttentionBwdArgs) func() {
+	if a.QKV.DType == gpu.BF16 {
+		return nil
+	}
 	k, pool := newHeads(h, a.QKV, a.Seg, a.T, a.H, a.KV, a.C), h.Pool()
 	lse := gpu.Float32s(h, a.LSE)
 	o := headRows[float32]{gpu.Float32s(h, a.O), a.H * a.C, a.C}

@@ -32,7 +32,7 @@ func attentionSuite() suite {
 	s := suite{kernel: "attn", gradients: map[string]func(testing.TB, *builder) kerneltest.Gradient{}, wrong: map[string]func(*builder) error{}}
 	for _, c := range attnShapes {
 		for i, docs := range documents(c.t) {
-			s.cases = append(s.cases, of(&Attention, fmt.Sprint(c, i), func(b *builder) AttentionArgs { return attentionArgs(b, c, docs...) }))
+			s.cases = append(s.cases, both(&Attention, fmt.Sprint(c, i), func(b *builder) AttentionArgs { return attentionArgs(b, c, docs...) }, "o", "qkv")...)
 		}
 	}
 	s.cases = append(s.cases, of(&Attention, "large scores", func(b *builder) AttentionArgs {
@@ -75,6 +75,9 @@ func attentionGradient(t testing.TB, b *builder, s shape, docs ...int) kerneltes
 	}
 }
 
+// halfAttention are the tensors of AttentionBwd that bf16 changes.
+var halfAttention = []string{"dqkv", "do", "o", "qkv"}
+
 // attentionBwdArgs has a plausible O and LSE: LSE must be that of the scores,
 // or the recomputed weights are no weights, so the forward op makes both.
 func attentionBwdArgs(b *builder, s shape, docs ...int) AttentionBwdArgs {
@@ -100,7 +103,7 @@ func attentionBwdSuite() suite {
 	s := suite{kernel: "attn_bwd", noGrad: "checked with attn", wrong: map[string]func(*builder) error{}}
 	for _, c := range attnShapes {
 		for i, docs := range documents(c.t) {
-			s.cases = append(s.cases, of(&AttentionBwd, fmt.Sprint(c, i), func(b *builder) AttentionBwdArgs { return attentionBwdArgs(b, c, docs...) }))
+			s.cases = append(s.cases, both(&AttentionBwd, fmt.Sprint(c, i), func(b *builder) AttentionBwdArgs { return attentionBwdArgs(b, c, docs...) }, halfAttention...)...)
 		}
 	}
 	s.wrong["do is f32[4 5], want f32[4 4]"] = refuse(&AttentionBwd, func(b *builder) AttentionBwdArgs {

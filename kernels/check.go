@@ -71,6 +71,25 @@ func (c *checker) ranked(name string, t gpu.Tensor, dt gpu.DType, rank int) (s [
 	return s
 }
 
+// stored demands a type that activations are stored in, F32 or BF16, and a
+// number of axes. It returns the type and the shape.
+func (c *checker) stored(name string, t gpu.Tensor, rank int) (gpu.DType, [4]int) {
+	dt := gpu.F32
+	if t.DType == gpu.BF16 {
+		dt = gpu.BF16
+	}
+	return dt, c.ranked(name, t, dt, rank)
+}
+
+// either demands F32 or BF16 and this shape: what stands beside operands in
+// type beside, which decides. Beside F32 there is F32 alone.
+func (c *checker) either(name string, t gpu.Tensor, beside gpu.DType, dims ...int) {
+	if t.DType == gpu.F32 {
+		beside = gpu.F32
+	}
+	c.is(name, t, beside, dims...)
+}
+
 // flat demands an F32 tensor of any shape and returns its number of elements.
 func (c *checker) flat(name string, t gpu.Tensor) int {
 	if c.err == nil {

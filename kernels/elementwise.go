@@ -54,6 +54,38 @@ var Copy = Kernel[CopyArgs]{
 
 func copyRef[T real](m memory[T], a *CopyArgs) { copy(m.reals(a.Dst), m.reals(a.Src)) }
 
+// CastArgs are the arguments of Cast.
+type CastArgs struct {
+	Dst gpu.Tensor // any shape, bf16
+	Src gpu.Tensor // as many elements, f32
+}
+
+// Cast rounds src to the nearest bfloat16, ties to even.
+var Cast = Kernel[CastArgs]{
+	Name: "cast",
+	Check: func(a *CastArgs) error {
+		var c checker
+		n := c.flat("src", a.Src)
+		c.ranked("dst", a.Dst, gpu.BF16, int(a.Dst.Rank))
+		if got := a.Dst.Elems(); got != n {
+			c.failf("dst is %v, want %d elements", a.Dst, n)
+		}
+		c.apart(names{{"dst", a.Dst}}, names{{"src", a.Src}})
+		return c.err
+	},
+	Access: func(a *CastArgs) (reads, writes []gpu.Span) { return spans(a.Src), spans(a.Dst) },
+	Cost:   func(a *CastArgs) gpu.Cost { return gpu.Cost{Bytes: bytesOf(a.Dst, a.Src)} },
+	Ref:    func(h gpu.Host, a *CastArgs) { castRef(narrow(h), a) },
+	Wide:   func(h WideHost, a *CastArgs) { castRef(wide(h), a) },
+	Fast:   castFast,
+}
+
+func castRef[T real](m memory[T], a *CastArgs) {
+	dst, store := m.values(a.Dst)
+	copy(dst, m.reals(a.Src))
+	store()
+}
+
 // AddToArgs are the arguments of AddTo.
 type AddToArgs struct {
 	Dst gpu.Tensor // any shape, f32, in place

@@ -2,6 +2,7 @@ package kernels
 
 import (
 	"refrain/gpu"
+	"refrain/internal/num"
 	"refrain/kernels/asm"
 )
 
@@ -25,5 +26,16 @@ func copyFast(h gpu.Host, a *CopyArgs) func() {
 func addToFast(h gpu.Host, a *AddToArgs) func() {
 	dst, src, pool := gpu.Float32s(h, a.Dst), gpu.Float32s(h, a.Src), h.Pool()
 	part := func(_, lo, hi int) { asm.Add(dst[lo:hi], src[lo:hi]) }
+	return func() { pool.For(len(dst), elementGrain, part) }
+}
+
+func castFast(h gpu.Host, a *CastArgs) func() {
+	dst, src, pool := gpu.BF16s(h, a.Dst), gpu.Float32s(h, a.Src), h.Pool()
+	part := func(_, lo, hi int) {
+		dst, src := dst[lo:hi], src[lo:hi]
+		for i, v := range src {
+			dst[i] = uint16(num.ToBF16(v))
+		}
+	}
 	return func() { pool.For(len(dst), elementGrain, part) }
 }

@@ -27,6 +27,28 @@ func copySuite() suite {
 	return s
 }
 
+func castSuite() suite {
+	s := suite{kernel: "cast", noGrad: "the identity but for rounding", wrong: map[string]func(*builder) error{}}
+	args := func(n int) func(b *builder) CastArgs {
+		return func(b *builder) CastArgs {
+			b.Halve("dst")
+			return CastArgs{Dst: b.Out("dst", n), Src: b.Normal("src", 1, n)}
+		}
+	}
+	for _, n := range flatSizes {
+		s.cases = append(s.cases, exactly(&Cast, fmt.Sprint(n), args(n)))
+	}
+	s.wrong["dst is bf16[4], want 3 elements"] = refuse(&Cast, func(b *builder) CastArgs {
+		a := args(4)(b)
+		a.Src = b.Normal("short", 1, 3)
+		return a
+	})
+	s.wrong["dst is f32[3]; today this op takes bf16 only"] = refuse(&Cast, func(b *builder) CastArgs {
+		return CastArgs{Dst: b.Out("dst", 3), Src: b.Normal("src", 1, 3)}
+	})
+	return s
+}
+
 func addToSuite() suite {
 	s := suite{kernel: "add_to", noGrad: "the identity twice", wrong: map[string]func(*builder) error{}}
 	for _, n := range flatSizes {

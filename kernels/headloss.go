@@ -10,11 +10,11 @@ import (
 // HeadLossArgs are the arguments of HeadLoss.
 type HeadLossArgs struct {
 	Loss    gpu.Tensor // [N] f32, in nats; 0 where masked
-	X       gpu.Tensor // [N,D] f32, final hidden states
-	W       gpu.Tensor // [V,D] f32, the head
+	X       gpu.Tensor // [N,D] f32 or bf16, final hidden states
+	W       gpu.Tensor // [V,D] of the type of X, the head
 	Targets gpu.Tensor // [N] i32, each in [0,V) or -1 for masked
 	Scale   gpu.Tensor // [1] f32: reciprocal of the gradient's divisor; only needed with DX or DW
-	DX      gpu.Tensor // [N,D] f32, optional: gradient of Scale*sum(Loss) for X
+	DX      gpu.Tensor // [N,D] of the type of X, optional: gradient of Scale*sum(Loss) for X
 	DW      gpu.Tensor // [V,D] f32, optional: the same for W
 	Logits  gpu.Tensor // [Chunk,V] f32, temporary: rows are worked off Chunk at a time
 
@@ -29,14 +29,16 @@ type HeadLossArgs struct {
 //	dx = dlogits * w;  dw (+)= transpose(dlogits) * x
 //
 // A masked row has loss 0 and no gradient, whatever its hidden state; its row
-// of dx is written as zeros. Without DX and DW it is a forward op.
+// of dx is written as zeros. Without DX and DW it is a forward op. Logits and
+// all that is computed from them are f32; dlogits is rounded where it is
+// multiplied with bf16.
 var HeadLoss = Kernel[HeadLossArgs]{
 	Name: "head_loss",
 	Check: func(a *HeadLossArgs) error {
 		var c checker
-		x := c.ranked("x", a.X, gpu.F32, 2)
-		w := c.ranked("w", a.W, gpu.F32, 2)
-		c.f32("w", a.W, w[0], x[1])
+		dt, x := c.stored("x", a.X, 2)
+		w := c.ranked("w", a.W, dt, 2)
+		c.is("w", a.W, dt, w[0], x[1])
 		c.f32("loss", a.Loss, x[0])
 		c.i32("targets", a.Targets, x[0])
 		l := c.ranked("logits", a.Logits, gpu.F32, 2)
@@ -48,7 +50,7 @@ var HeadLoss = Kernel[HeadLossArgs]{
 			c.f32("scale", a.Scale, 1)
 		}
 		if !a.DX.IsZero() {
-			c.f32("dx", a.DX, x[0], x[1])
+			c.is("dx", a.DX, dt, x[0], x[1])
 		}
 		if !a.DW.IsZero() {
 			c.f32("dw", a.DW, w[0], w[1])
@@ -97,7 +99,7 @@ func checkTarget(n int, target int32, v int) {
 }
 
 func headLossRef[T real](m memory[T], a *HeadLossArgs) {
-	loss, x, w, targets := m.reals(a.Loss), m.reals(a.X), m.reals(a.W), m.ints(a.Targets)
+	loss, x, w, targets := m.reals(a.Loss), m.read(a.X), m.read(a.W), m.ints(a.Targets)
 	v, d := a.W.Dim(0), a.W.Dim(1)
 	var dx, dw []T
 	var sum []float64
@@ -106,8 +108,10 @@ func headLossRef[T real](m memory[T], a *HeadLossArgs) {
 		scale = float64(m.reals(a.Scale)[0])
 	}
 	if !a.DX.IsZero() {
-		dx = m.reals(a.DX)
+		var store func()
+		dx, store = m.values(a.DX)
 		clear(dx)
+		defer store()
 	}
 	if !a.DW.IsZero() {
 		dw = m.reals(a.DW)
@@ -130,7 +134,7 @@ func headLossRef[T real](m memory[T], a *HeadLossArgs) {
 		loss[n] = T(crossEntropy(p, hidden, w, int(target)))
 		clear(row)
 		for k, g := range p {
-			g *= scale
+			g = m.factor(g*scale, a.W.DType)
 			for i := range row {
 				row[i] += g * float64(w[k*d+i])
 				if dw != nil {

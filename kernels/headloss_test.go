@@ -63,7 +63,7 @@ func headLossSuite() suite {
 		"dw only":           {13, 5, 12, 4, false, true, true, odd},
 		"wide":              {10, 8, 40000, 5, true, true, false, odd},
 	} {
-		s.cases = append(s.cases, of(&HeadLoss, name, func(b *builder) HeadLossArgs { return headLossArgs(b, c) }))
+		s.cases = append(s.cases, both(&HeadLoss, name, func(b *builder) HeadLossArgs { return headLossArgs(b, c) }, "x", "w", "dx")...)
 	}
 	s.cases = append(s.cases, of(&HeadLoss, "masked rows are not finite", func(b *builder) HeadLossArgs {
 		a := headLossArgs(b, headCase{29, 9, 20, 8, true, true, false, odd})

@@ -28,7 +28,7 @@ func suites() []suite {
 		segmentsSuite(), embedSuite(), embedBwdSuite(), rmsnormSuite(), rmsnormBwdSuite(),
 		matmulSuite(), matmulDXSuite(), matmulDWSuite(), ropeSuite(), ropeAtSuite(),
 		attentionSuite(), attentionBwdSuite(), attnDecodeSuite(), swigluSuite(), swigluBwdSuite(),
-		headLossSuite(), sumLossSuite(), sumSquaresSuite(), fillSuite(), copySuite(), addToSuite(),
+		headLossSuite(), sumLossSuite(), sumSquaresSuite(), fillSuite(), copySuite(), castSuite(), addToSuite(),
 		guardSuite(), adamwSuite(),
 	}
 }
@@ -108,6 +108,33 @@ func exactly[A any](k *Kernel[A], name string, args func(b *kerneltest.Builder) 
 	return c
 }
 
+// halved is of with these tensors in bfloat16.
+func halved[A any](k *Kernel[A], name string, args func(b *kerneltest.Builder) A, half ...string) trial {
+	c := of(k, name+" bf16", inHalf(args, half...))
+	c.Allocates = true
+	return c
+}
+
+// inHalf makes the arguments of args with these tensors in bfloat16.
+func inHalf[A any](args func(b *kerneltest.Builder) A, half ...string) func(b *kerneltest.Builder) A {
+	return func(b *kerneltest.Builder) A {
+		b.Halve(half...)
+		return args(b)
+	}
+}
+
+// both are the cases of one arrangement in f32 and in bf16.
+func both[A any](k *Kernel[A], name string, args func(b *kerneltest.Builder) A, half ...string) []trial {
+	return []trial{of(k, name, args), halved(k, name, args, half...)}
+}
+
+// eitherType lists the tensors that may have one of two types while the others
+// keep theirs.
+var eitherType = map[string]bool{
+	"rmsnorm.Out": true, "rmsnorm_bwd.DY": true, "rope.QKV": true, "matmul.Y": true,
+	"matmul_dx.DY": true, "matmul_dw.DY": true, "matmul_dw.X": true,
+}
+
 // optional lists the tensors that may be absent, by kernel and field.
 var optional = map[string]bool{"matmul.Add": true, "head_loss.DX": true, "head_loss.DW": true}
 
@@ -138,11 +165,15 @@ func breakArgs[A any](t *testing.T, k *Kernel[A], a A) {
 	tensors := tensorFields(&a)
 	for i, x := range tensors {
 		name := reflect.TypeOf(a).Field(i).Name
-		refused("another type for", "; today this op takes ", i, func(x *gpu.Tensor) {
-			if x.DType = gpu.BF16; x.Span.Len > 0 {
-				x.Span.Len /= 2
+		for _, dt := range []gpu.DType{gpu.F32, gpu.BF16, gpu.U8} {
+			if dt == x.DType || dt != gpu.U8 && eitherType[k.Name+"."+name] {
+				continue
 			}
-		})
+			refused("another type for", "; today this op takes ", i, func(x *gpu.Tensor) {
+				x.DType = dt
+				x.Span.Len = int64(x.Elems()) * dt.Size()
+			})
+		}
 		refused("a longer axis for", "", i, func(x *gpu.Tensor) { x.Shape[x.Rank-1]++ })
 		refused("an empty axis for", "", i, func(x *gpu.Tensor) { x.Shape[0], x.Span.Len = 0, 0 })
 		if !anyShape[k.Name+"."+name] {

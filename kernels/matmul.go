@@ -4,21 +4,28 @@ import "refrain/gpu"
 
 // MatMulArgs are the arguments of MatMul.
 type MatMulArgs struct {
-	Y   gpu.Tensor // [N,O] f32
-	X   gpu.Tensor // [N,I] f32
-	W   gpu.Tensor // [O,I] f32
+	Y   gpu.Tensor // [N,O] f32, or bf16 where X is and there is no Add
+	X   gpu.Tensor // [N,I] f32 or bf16
+	W   gpu.Tensor // [O,I] of the type of X
 	Add gpu.Tensor // [N,O] f32, optional: a residual; may be Y itself
 }
 
 // MatMul is a linear layer without bias: y = x * transpose(w) (+ add).
+//
+// Products of this and the other ops are exact and summed in f32 whatever the
+// type of the operands; a bf16 output is rounded once, from the whole sum.
 var MatMul = Kernel[MatMulArgs]{
 	Name: "matmul",
 	Check: func(a *MatMulArgs) error {
 		var c checker
-		x := c.ranked("x", a.X, gpu.F32, 2)
-		w := c.ranked("w", a.W, gpu.F32, 2)
-		c.f32("w", a.W, w[0], x[1])
-		c.f32("y", a.Y, x[0], w[0])
+		dt, x := c.stored("x", a.X, 2)
+		w := c.ranked("w", a.W, dt, 2)
+		c.is("w", a.W, dt, w[0], x[1])
+		if !a.Add.IsZero() {
+			c.f32("y", a.Y, x[0], w[0])
+		} else {
+			c.either("y", a.Y, dt, x[0], w[0])
+		}
 		ins := names{{"x", a.X}, {"w", a.W}}
 		if !a.Add.IsZero() {
 			c.f32("add", a.Add, x[0], w[0])
@@ -45,7 +52,8 @@ var MatMul = Kernel[MatMulArgs]{
 func productFLOPs(x, w gpu.Tensor) float64 { return 2 * float64(x.Elems()) * float64(w.Dim(0)) }
 
 func matmulRef[T real](m memory[T], a *MatMulArgs) {
-	y, x, w := m.reals(a.Y), m.reals(a.X), m.reals(a.W)
+	x, w := m.read(a.X), m.read(a.W)
+	y, store := m.values(a.Y)
 	n, in, out := a.X.Dim(0), a.X.Dim(1), a.W.Dim(0)
 	var add []T
 	if !a.Add.IsZero() {
@@ -60,6 +68,7 @@ func matmulRef[T real](m memory[T], a *MatMulArgs) {
 			y[r*out+o] = T(s)
 		}
 	}
+	store()
 }
 
 // dot is the scalar product of equally long vectors in float64.
@@ -72,21 +81,27 @@ func dot[T real](x, y []T) (s float64) {
 
 // MatMulDXArgs are the arguments of MatMulDX.
 type MatMulDXArgs struct {
-	DX         gpu.Tensor // [N,I] f32
-	DY         gpu.Tensor // [N,O] f32
-	W          gpu.Tensor // [O,I] f32
-	Accumulate bool
+	DX         gpu.Tensor // [N,I] of the type of W
+	DY         gpu.Tensor // [N,O] f32, or bf16 where W is
+	W          gpu.Tensor // [O,I] f32 or bf16
+	Accumulate bool       // with f32 only: a bf16 sum would be rounded twice
 }
 
-// MatMulDX is the gradient of MatMul for its input: dx (+)= dy * w.
+// MatMulDX is the gradient of MatMul for its input: dx (+)= dy * w. Beside a
+// bf16 matrix an f32 dy, the gradient of a residual stream, is rounded before
+// it is multiplied.
 var MatMulDX = Kernel[MatMulDXArgs]{
 	Name: "matmul_dx",
 	Check: func(a *MatMulDXArgs) error {
 		var c checker
-		dy := c.ranked("dy", a.DY, gpu.F32, 2)
-		w := c.ranked("w", a.W, gpu.F32, 2)
-		c.f32("w", a.W, dy[1], w[1])
-		c.f32("dx", a.DX, dy[0], w[1])
+		dt, w := c.stored("w", a.W, 2)
+		_, dy := c.stored("dy", a.DY, 2)
+		c.either("dy", a.DY, dt, dy[0], dy[1])
+		c.is("w", a.W, dt, dy[1], w[1])
+		c.is("dx", a.DX, dt, dy[0], w[1])
+		if a.Accumulate && dt != gpu.F32 {
+			c.failf("dx is %v, which cannot be accumulated into", a.DX)
+		}
 		c.apart(names{{"dx", a.DX}}, names{{"dy", a.DY}, {"w", a.W}})
 		return c.err
 	},
@@ -114,7 +129,8 @@ func again(accumulate bool, t gpu.Tensor) float64 {
 }
 
 func matmulDXRef[T real](m memory[T], a *MatMulDXArgs) {
-	dx, dy, w := m.reals(a.DX), m.reals(a.DY), m.reals(a.W)
+	dy, w := m.operand(a.DY, a.W.DType), m.read(a.W)
+	dx, store := m.values(a.DX)
 	n, out, in := a.DY.Dim(0), a.DY.Dim(1), a.W.Dim(1)
 	for r := range n {
 		for i := range in {
@@ -128,24 +144,27 @@ func matmulDXRef[T real](m memory[T], a *MatMulDXArgs) {
 			dx[r*in+i] = T(s)
 		}
 	}
+	store()
 }
 
 // MatMulDWArgs are the arguments of MatMulDW.
 type MatMulDWArgs struct {
 	DW         gpu.Tensor // [O,I] f32
-	DY         gpu.Tensor // [N,O] f32
-	X          gpu.Tensor // [N,I] f32
+	DY         gpu.Tensor // [N,O] f32, or bf16 where X is
+	X          gpu.Tensor // [N,I] f32 or bf16
 	Accumulate bool
 }
 
 // MatMulDW is the gradient of MatMul for its weight: dw (+)= transpose(dy) * x.
+// As in MatMulDX, an f32 dy is rounded before it is multiplied with a bf16 x.
 var MatMulDW = Kernel[MatMulDWArgs]{
 	Name: "matmul_dw",
 	Check: func(a *MatMulDWArgs) error {
 		var c checker
-		dy := c.ranked("dy", a.DY, gpu.F32, 2)
-		x := c.ranked("x", a.X, gpu.F32, 2)
-		c.f32("x", a.X, dy[0], x[1])
+		dt, x := c.stored("x", a.X, 2)
+		_, dy := c.stored("dy", a.DY, 2)
+		c.either("dy", a.DY, dt, dy[0], dy[1])
+		c.is("x", a.X, dt, dy[0], x[1])
 		c.f32("dw", a.DW, dy[1], x[1])
 		c.apart(names{{"dw", a.DW}}, names{{"dy", a.DY}, {"x", a.X}})
 		return c.err
@@ -166,7 +185,7 @@ var MatMulDW = Kernel[MatMulDWArgs]{
 }
 
 func matmulDWRef[T real](m memory[T], a *MatMulDWArgs) {
-	dw, dy, x := m.reals(a.DW), m.reals(a.DY), m.reals(a.X)
+	dw, dy, x := m.reals(a.DW), m.operand(a.DY, a.X.DType), m.read(a.X)
 	n, out, in := a.DY.Dim(0), a.DY.Dim(1), a.X.Dim(1)
 	for o := range out {
 		for i := range in {

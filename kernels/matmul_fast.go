@@ -19,6 +19,9 @@ func packing(h gpu.Host) *gemm.Scratch {
 }
 
 func matmulFast(h gpu.Host, a *MatMulArgs) func() {
+	if a.X.DType == gpu.BF16 {
+		return nil
+	}
 	y, x, w := gpu.Float32s(h, a.Y), gpu.Float32s(h, a.X), gpu.Float32s(h, a.W)
 	n, in, out := a.X.Dim(0), a.X.Dim(1), a.W.Dim(0)
 	plan := gemm.NewPlan(packing(h), h.Pool(), false, true, n, out, in, in, in, out, !a.Add.IsZero())
@@ -33,6 +36,9 @@ func matmulFast(h gpu.Host, a *MatMulArgs) func() {
 }
 
 func matmulDXFast(h gpu.Host, a *MatMulDXArgs) func() {
+	if a.W.DType == gpu.BF16 {
+		return nil
+	}
 	dx, dy, w := gpu.Float32s(h, a.DX), gpu.Float32s(h, a.DY), gpu.Float32s(h, a.W)
 	n, out, in := a.DY.Dim(0), a.DY.Dim(1), a.W.Dim(1)
 	plan := gemm.NewPlan(packing(h), h.Pool(), false, false, n, in, out, out, in, in, a.Accumulate)
@@ -40,6 +46,9 @@ func matmulDXFast(h gpu.Host, a *MatMulDXArgs) func() {
 }
 
 func matmulDWFast(h gpu.Host, a *MatMulDWArgs) func() {
+	if a.X.DType == gpu.BF16 {
+		return nil
+	}
 	dw, dy, x := gpu.Float32s(h, a.DW), gpu.Float32s(h, a.DY), gpu.Float32s(h, a.X)
 	n, out, in := a.DY.Dim(0), a.DY.Dim(1), a.X.Dim(1)
 	plan := gemm.NewPlan(packing(h), h.Pool(), true, false, out, in, n, out, in, in, a.Accumulate)

@@ -28,7 +28,11 @@ func matmulSuite() suite {
 	s := suite{kernel: "matmul", gradients: map[string]func(testing.TB, *builder) kerneltest.Gradient{}, wrong: map[string]func(*builder) error{}}
 	for _, c := range productSizes {
 		for _, add := range []string{"alone", "residual", "in place"} {
-			s.cases = append(s.cases, of(&MatMul, fmt.Sprint(c, add), func(b *builder) MatMulArgs { return matmulArgs(b, c[0], c[1], c[2], add) }))
+			args := func(b *builder) MatMulArgs { return matmulArgs(b, c[0], c[1], c[2], add) }
+			s.cases = append(s.cases, both(&MatMul, fmt.Sprint(c, add), args, "x", "w")...)
+			if add == "alone" {
+				s.cases = append(s.cases, halved(&MatMul, fmt.Sprint(c, " rounded"), args, "x", "w", "y"))
+			}
 		}
 	}
 	for _, c := range [][3]int{{1, 1, 1}, {3, 5, 7}} {
@@ -39,6 +43,9 @@ func matmulSuite() suite {
 		a.W = b.Normal("wide", 1, 3, 6)
 		return a
 	})
+	s.wrong["y is bf16[4 3]; today this op takes f32 only"] = refuse(&MatMul, inHalf(func(b *builder) MatMulArgs {
+		return matmulArgs(b, 4, 5, 3, "residual")
+	}, "x", "w", "y"))
 	s.wrong["y and x share memory"] = refuse(&MatMul, func(b *builder) MatMulArgs {
 		a := matmulArgs(b, 4, 5, 5, "residual")
 		a.Y = a.X
@@ -79,9 +86,17 @@ func matmulDXSuite() suite {
 	s := suite{kernel: "matmul_dx", noGrad: "checked with matmul", wrong: map[string]func(*builder) error{}}
 	for _, c := range productSizes {
 		for _, acc := range []bool{false, true} {
-			s.cases = append(s.cases, of(&MatMulDX, fmt.Sprint(c, acc), func(b *builder) MatMulDXArgs { return matmulDXArgs(b, c[0], c[1], c[2], acc) }))
+			args := func(b *builder) MatMulDXArgs { return matmulDXArgs(b, c[0], c[1], c[2], acc) }
+			s.cases = append(s.cases, of(&MatMulDX, fmt.Sprint(c, acc), args))
+			if !acc {
+				s.cases = append(s.cases, halved(&MatMulDX, fmt.Sprint(c), args, "dx", "dy", "w"),
+					halved(&MatMulDX, fmt.Sprint(c, " dy f32"), args, "dx", "w"))
+			}
 		}
 	}
+	s.wrong["dx is bf16[4 5], which cannot be accumulated into"] = refuse(&MatMulDX, inHalf(func(b *builder) MatMulDXArgs {
+		return matmulDXArgs(b, 4, 5, 3, true)
+	}, "dx", "dy", "w"))
 	s.wrong["dx is f32[4 4], want f32[4 5]"] = refuse(&MatMulDX, func(b *builder) MatMulDXArgs {
 		a := matmulDXArgs(b, 4, 5, 3, false)
 		a.DX = b.Out("short", 4, 4)
@@ -104,7 +119,9 @@ func matmulDWSuite() suite {
 	s := suite{kernel: "matmul_dw", noGrad: "checked with matmul", wrong: map[string]func(*builder) error{}}
 	for _, c := range productSizes {
 		for _, acc := range []bool{false, true} {
-			s.cases = append(s.cases, of(&MatMulDW, fmt.Sprint(c, acc), func(b *builder) MatMulDWArgs { return matmulDWArgs(b, c[0], c[1], c[2], acc) }))
+			args := func(b *builder) MatMulDWArgs { return matmulDWArgs(b, c[0], c[1], c[2], acc) }
+			s.cases = append(s.cases, both(&MatMulDW, fmt.Sprint(c, acc), args, "dy", "x")...)
+			s.cases = append(s.cases, halved(&MatMulDW, fmt.Sprint(c, acc, " dy f32"), args, "x"))
 		}
 	}
 	s.wrong["x is f32[5 5], want f32[4 5]"] = refuse(&MatMulDW, func(b *builder) MatMulDWArgs {

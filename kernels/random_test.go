@@ -35,16 +35,24 @@ func (d *draw) shape() (s shape, docs []int) {
 	return s, docs
 }
 
+// maybeHalved is of, in every second draw with these tensors in bfloat16.
+func maybeHalved[A any](d *draw, k *Kernel[A], name string, args func(b *builder) A, half ...string) trial {
+	if d.coin() {
+		return halved(k, name, args, half...)
+	}
+	return of(k, name, args)
+}
+
 // random are the kernels whose fast versions split work in ways that depend on
 // the shape.
 var random = map[string]func(d *draw) trial{
 	"attn": func(d *draw) trial {
 		s, docs := d.shape()
-		return of(&Attention, fmt.Sprint(s, docs), func(b *builder) AttentionArgs { return attentionArgs(b, s, docs...) })
+		return maybeHalved(d, &Attention, fmt.Sprint(s, docs), func(b *builder) AttentionArgs { return attentionArgs(b, s, docs...) }, "o", "qkv")
 	},
 	"attn_bwd": func(d *draw) trial {
 		s, docs := d.shape()
-		return of(&AttentionBwd, fmt.Sprint(s, docs), func(b *builder) AttentionBwdArgs { return attentionBwdArgs(b, s, docs...) })
+		return maybeHalved(d, &AttentionBwd, fmt.Sprint(s, docs), func(b *builder) AttentionBwdArgs { return attentionBwdArgs(b, s, docs...) }, halfAttention...)
 	},
 	"head_loss": func(d *draw) trial {
 		c := headCase{n: d.upTo(60), d: d.upTo(40), v: d.upTo(120), dx: d.coin(), dw: d.coin()}
@@ -52,11 +60,11 @@ var random = map[string]func(d *draw) trial{
 		c.accumulateDW = c.dw && d.coin()
 		from, to := d.upTo(c.n)-1, d.upTo(c.n)
 		c.masked = func(n int) bool { return n >= from && n < to }
-		return of(&HeadLoss, fmt.Sprintf("%+v masked %d:%d", c, from, to), func(b *builder) HeadLossArgs { return headLossArgs(b, c) })
+		return maybeHalved(d, &HeadLoss, fmt.Sprintf("%+v masked %d:%d", c, from, to), func(b *builder) HeadLossArgs { return headLossArgs(b, c) }, "x", "w", "dx")
 	},
 	"rmsnorm_bwd": func(d *draw) trial {
 		n, w, acc := d.upTo(150), d.upTo(700), d.coin()
-		return of(&RMSNormBwd, fmt.Sprint(n, w, acc), func(b *builder) RMSNormBwdArgs { return rmsnormBwdArgs(b, n, w, acc) })
+		return maybeHalved(d, &RMSNormBwd, fmt.Sprint(n, w, acc), func(b *builder) RMSNormBwdArgs { return rmsnormBwdArgs(b, n, w, acc) }, "dy")
 	},
 	"embed_bwd": func(d *draw) trial {
 		n, v, w, acc := d.upTo(300), d.upTo(200), d.upTo(50), d.coin()

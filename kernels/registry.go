@@ -22,7 +22,7 @@ func All() []Entry {
 		Segments.entry(), Embed.entry(), RMSNorm.entry(), MatMul.entry(), RoPE.entry(), Attention.entry(),
 		SwiGLU.entry(), HeadLoss.entry(), SumLoss.entry(),
 		RMSNormBwd.entry(), MatMulDX.entry(), MatMulDW.entry(), SwiGLUBwd.entry(), AttentionBwd.entry(), EmbedBwd.entry(),
-		Fill.entry(), Copy.entry(), AddTo.entry(), SumSquares.entry(), Guard.entry(), AdamW.entry(),
+		Fill.entry(), Copy.entry(), Cast.entry(), AddTo.entry(), SumSquares.entry(), Guard.entry(), AdamW.entry(),
 		RoPEAt.entry(), AttnDecode.entry(),
 	}
 }

@@ -13,7 +13,7 @@ const NormPartials = 32
 
 // RMSNormArgs are the arguments of RMSNorm.
 type RMSNormArgs struct {
-	Out  gpu.Tensor // [N,D] f32
+	Out  gpu.Tensor // [N,D] f32 or bf16
 	Rstd gpu.Tensor // [N] f32, kept for the gradient
 	X    gpu.Tensor // [N,D] f32
 	W    gpu.Tensor // [D] f32
@@ -27,7 +27,7 @@ var RMSNorm = Kernel[RMSNormArgs]{
 	Check: func(a *RMSNormArgs) error {
 		var c checker
 		x := c.ranked("x", a.X, gpu.F32, 2)
-		c.f32("out", a.Out, x[0], x[1])
+		c.either("out", a.Out, gpu.BF16, x[0], x[1])
 		c.f32("rstd", a.Rstd, x[0])
 		c.f32("w", a.W, x[1])
 		if !(a.Eps >= 0 && a.Eps < math.MaxFloat32) {
@@ -48,7 +48,8 @@ var RMSNorm = Kernel[RMSNormArgs]{
 }
 
 func rmsnormRef[T real](m memory[T], a *RMSNormArgs) {
-	x, w, out, rstd := m.reals(a.X), m.reals(a.W), m.reals(a.Out), m.reals(a.Rstd)
+	x, w, rstd := m.reals(a.X), m.reals(a.W), m.reals(a.Rstd)
+	out, store := m.values(a.Out)
 	d := len(w)
 	for n := range rstd {
 		var s float64
@@ -61,13 +62,14 @@ func rmsnormRef[T real](m memory[T], a *RMSNormArgs) {
 			out[n*d+i] = T(float64(x[n*d+i]) * r * float64(w[i]))
 		}
 	}
+	store()
 }
 
 // RMSNormBwdArgs are the arguments of RMSNormBwd.
 type RMSNormBwdArgs struct {
 	DX           gpu.Tensor // [N,D] f32
 	DW           gpu.Tensor // [D] f32
-	DY           gpu.Tensor // [N,D] f32, gradient of Out
+	DY           gpu.Tensor // [N,D] f32 or bf16, gradient of Out
 	X            gpu.Tensor // [N,D] f32
 	W            gpu.Tensor // [D] f32
 	Rstd         gpu.Tensor // [N] f32, from the forward op
@@ -86,7 +88,7 @@ var RMSNormBwd = Kernel[RMSNormBwdArgs]{
 		var c checker
 		x := c.ranked("x", a.X, gpu.F32, 2)
 		c.f32("dx", a.DX, x[0], x[1])
-		c.f32("dy", a.DY, x[0], x[1])
+		c.either("dy", a.DY, gpu.BF16, x[0], x[1])
 		c.f32("w", a.W, x[1])
 		c.f32("dw", a.DW, x[1])
 		c.f32("rstd", a.Rstd, x[0])
@@ -118,7 +120,7 @@ var RMSNormBwd = Kernel[RMSNormBwdArgs]{
 }
 
 func rmsnormBwdRef[T real](m memory[T], a *RMSNormBwdArgs) {
-	dx, dw, dy := m.reals(a.DX), m.reals(a.DW), m.reals(a.DY)
+	dx, dw, dy := m.reals(a.DX), m.reals(a.DW), m.read(a.DY)
 	x, w, rstd := m.reals(a.X), m.reals(a.W), m.reals(a.Rstd)
 	d := len(w)
 	sum := make([]float64, d)

@@ -8,6 +8,9 @@ import (
 )
 
 func rmsnormFast(h gpu.Host, a *RMSNormArgs) func() {
+	if a.Out.DType == gpu.BF16 {
+		return nil
+	}
 	x, w, out, rstd := gpu.Float32s(h, a.X), gpu.Float32s(h, a.W), gpu.Float32s(h, a.Out), gpu.Float32s(h, a.Rstd)
 	d, pool := len(w), h.Pool()
 	rows := func(_, lo, hi int) {
@@ -25,6 +28,9 @@ func rmsnormFast(h gpu.Host, a *RMSNormArgs) func() {
 // sums that range's weight gradient in a row of its own; the partials are then
 // added in order.
 func rmsnormBwdFast(h gpu.Host, a *RMSNormBwdArgs) func() {
+	if a.DY.DType == gpu.BF16 {
+		return nil
+	}
 	dx, dw, dy := gpu.Float32s(h, a.DX), gpu.Float32s(h, a.DW), gpu.Float32s(h, a.DY)
 	x, w, rstd, part := gpu.Float32s(h, a.X), gpu.Float32s(h, a.W), gpu.Float32s(h, a.Rstd), gpu.Float32s(h, a.Part)
 	n, d, pool := len(rstd), len(w), h.Pool()

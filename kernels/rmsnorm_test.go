@@ -21,7 +21,7 @@ var rowSizes = [][2]int{{1, 1}, {1, 320}, {2, 7}, {33, 65}, {100, 24}, {70, 513}
 func rmsnormSuite() suite {
 	s := suite{kernel: "rmsnorm", gradients: map[string]func(testing.TB, *builder) kerneltest.Gradient{}, wrong: map[string]func(*builder) error{}}
 	for _, c := range rowSizes {
-		s.cases = append(s.cases, of(&RMSNorm, fmt.Sprint(c), func(b *builder) RMSNormArgs { return rmsnormArgs(b, c[0], c[1]) }))
+		s.cases = append(s.cases, both(&RMSNorm, fmt.Sprint(c), func(b *builder) RMSNormArgs { return rmsnormArgs(b, c[0], c[1]) }, "out")...)
 	}
 	s.cases = append(s.cases, of(&RMSNorm, "zero row", func(b *builder) RMSNormArgs {
 		a := rmsnormArgs(b, 3, 8)
@@ -81,7 +81,7 @@ func rmsnormBwdSuite() suite {
 	s := suite{kernel: "rmsnorm_bwd", noGrad: "checked with rmsnorm", wrong: map[string]func(*builder) error{}}
 	for _, c := range rowSizes {
 		for _, acc := range []bool{false, true} {
-			s.cases = append(s.cases, of(&RMSNormBwd, fmt.Sprint(c, acc), func(b *builder) RMSNormBwdArgs { return rmsnormBwdArgs(b, c[0], c[1], acc) }))
+			s.cases = append(s.cases, both(&RMSNormBwd, fmt.Sprint(c, acc), func(b *builder) RMSNormBwdArgs { return rmsnormBwdArgs(b, c[0], c[1], acc) }, "dy")...)
 		}
 	}
 	s.wrong["dx and dy share memory"] = refuse(&RMSNormBwd, func(b *builder) RMSNormBwdArgs {

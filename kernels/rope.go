@@ -8,7 +8,7 @@ import (
 
 // RoPEArgs are the arguments of RoPE.
 type RoPEArgs struct {
-	QKV      gpu.Tensor // [N,Q] f32, in place: H query heads, KV key heads, KV value heads of C
+	QKV      gpu.Tensor // [N,Q] f32 or bf16, in place: H query heads, KV key heads, KV value heads of C
 	Cos, Sin gpu.Tensor // [T,C/2] f32: row p holds the angles of position p
 	Seg      gpu.Tensor // [B,T] i32 from Segments; may be absent without Reset
 	Reset    bool       // positions count from the document's start instead of the row's
@@ -33,7 +33,7 @@ var RoPE = Kernel[RoPEArgs]{
 		if a.C%2 != 0 {
 			c.failf("head width is %d, want an even number", a.C)
 		}
-		c.f32("qkv", a.QKV, a.B*a.T, (a.H+2*a.KV)*a.C)
+		c.either("qkv", a.QKV, gpu.BF16, a.B*a.T, (a.H+2*a.KV)*a.C)
 		c.f32("cos", a.Cos, a.T, a.C/2)
 		c.f32("sin", a.Sin, a.T, a.C/2)
 		if a.Reset {
@@ -51,7 +51,7 @@ var RoPE = Kernel[RoPEArgs]{
 	},
 	Cost: func(a *RoPEArgs) gpu.Cost {
 		n := float64(a.B*a.T) * float64((a.H+a.KV)*a.C)
-		return gpu.Cost{FLOPs: 3 * n, Bytes: 8*n + bytesOf(a.Cos, a.Sin)}
+		return gpu.Cost{FLOPs: 3 * n, Bytes: 2*float64(a.QKV.DType.Size())*n + bytesOf(a.Cos, a.Sin)}
 	},
 	Ref:  func(h gpu.Host, a *RoPEArgs) { ropeRef(narrow(h), a) },
 	Wide: func(h WideHost, a *RoPEArgs) { ropeRef(wide(h), a) },
@@ -71,7 +71,8 @@ func (c *checker) heads(b, t, h, kv, width int) {
 }
 
 func ropeRef[T real](m memory[T], a *RoPEArgs) {
-	qkv, cos, sin := m.reals(a.QKV), m.reals(a.Cos), m.reals(a.Sin)
+	cos, sin := m.reals(a.Cos), m.reals(a.Sin)
+	qkv, store := m.values(a.QKV)
 	half, q := a.C/2, (a.H+2*a.KV)*a.C
 	var seg []int32
 	if a.Reset {
@@ -84,6 +85,7 @@ func ropeRef[T real](m memory[T], a *RoPEArgs) {
 		}
 		rotateRow(qkv[n*q:], a.H+a.KV, cos[p*half:(p+1)*half], sin[p*half:(p+1)*half], a.Inverse)
 	}
+	store()
 }
 
 // rotateRow rotates the first heads of one row by the given angles.

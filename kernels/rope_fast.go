@@ -6,6 +6,9 @@ import (
 )
 
 func ropeFast(h gpu.Host, a *RoPEArgs) func() {
+	if a.QKV.DType == gpu.BF16 {
+		return nil
+	}
 	qkv, cos, sin := gpu.Float32s(h, a.QKV), gpu.Float32s(h, a.Cos), gpu.Float32s(h, a.Sin)
 	half, q, heads, pool := a.C/2, (a.H+2*a.KV)*a.C, a.H+a.KV, h.Pool()
 	var seg []int32

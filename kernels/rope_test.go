@@ -53,7 +53,7 @@ func ropeSuite() suite {
 	for _, c := range []shape{{1, 1, 1, 1, 2}, {2, 7, 3, 1, 6}, {3, 40, 4, 2, 16}, {1, 70, 2, 2, 64}} {
 		for _, reset := range []bool{false, true} {
 			for _, inverse := range []bool{false, true} {
-				s.cases = append(s.cases, of(&RoPE, fmt.Sprint(c, reset, inverse), func(b *builder) RoPEArgs { return ropeArgs(b, c, reset, inverse) }))
+				s.cases = append(s.cases, both(&RoPE, fmt.Sprint(c, reset, inverse), func(b *builder) RoPEArgs { return ropeArgs(b, c, reset, inverse) }, "qkv")...)
 			}
 		}
 	}

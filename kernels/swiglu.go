@@ -8,8 +8,8 @@ import (
 
 // SwiGLUArgs are the arguments of SwiGLU.
 type SwiGLUArgs struct {
-	A  gpu.Tensor // [N,F] f32
-	GU gpu.Tensor // [N,2F] f32: gate, then up
+	A  gpu.Tensor // [N,F] f32 or bf16
+	GU gpu.Tensor // [N,2F] of the type of A: gate, then up
 }
 
 // SwiGLU gates the up projection: a = silu(gate) * up, silu(g) = g/(1+exp(-g))
@@ -18,8 +18,8 @@ var SwiGLU = Kernel[SwiGLUArgs]{
 	Name: "swiglu",
 	Check: func(a *SwiGLUArgs) error {
 		var c checker
-		s := c.ranked("a", a.A, gpu.F32, 2)
-		c.f32("gu", a.GU, s[0], 2*s[1])
+		dt, s := c.stored("a", a.A, 2)
+		c.is("gu", a.GU, dt, s[0], 2*s[1])
 		c.apart(names{{"a", a.A}}, names{{"gu", a.GU}})
 		return c.err
 	},
@@ -33,7 +33,8 @@ var SwiGLU = Kernel[SwiGLUArgs]{
 }
 
 func swigluRef[T real](m memory[T], a *SwiGLUArgs) {
-	out, gu := m.reals(a.A), m.reals(a.GU)
+	gu := m.read(a.GU)
+	out, store := m.values(a.A)
 	n, f := a.A.Dim(0), a.A.Dim(1)
 	for r := range n {
 		for i := range f {
@@ -41,13 +42,14 @@ func swigluRef[T real](m memory[T], a *SwiGLUArgs) {
 			out[r*f+i] = T(g / (1 + math.Exp(-g)) * u)
 		}
 	}
+	store()
 }
 
 // SwiGLUBwdArgs are the arguments of SwiGLUBwd.
 type SwiGLUBwdArgs struct {
-	DGU gpu.Tensor // [N,2F] f32
-	DA  gpu.Tensor // [N,F] f32, gradient of A
-	GU  gpu.Tensor // [N,2F] f32
+	DGU gpu.Tensor // [N,2F] of the type of DA
+	DA  gpu.Tensor // [N,F] f32 or bf16, gradient of A
+	GU  gpu.Tensor // [N,2F] of the type of DA
 }
 
 // SwiGLUBwd is the gradient of SwiGLU: with s = 1/(1+exp(-gate)),
@@ -57,9 +59,9 @@ var SwiGLUBwd = Kernel[SwiGLUBwdArgs]{
 	Name: "swiglu_bwd",
 	Check: func(a *SwiGLUBwdArgs) error {
 		var c checker
-		s := c.ranked("da", a.DA, gpu.F32, 2)
-		c.f32("gu", a.GU, s[0], 2*s[1])
-		c.f32("dgu", a.DGU, s[0], 2*s[1])
+		dt, s := c.stored("da", a.DA, 2)
+		c.is("gu", a.GU, dt, s[0], 2*s[1])
+		c.is("dgu", a.DGU, dt, s[0], 2*s[1])
 		c.apart(names{{"dgu", a.DGU}}, names{{"da", a.DA}, {"gu", a.GU}})
 		return c.err
 	},
@@ -73,7 +75,8 @@ var SwiGLUBwd = Kernel[SwiGLUBwdArgs]{
 }
 
 func swigluBwdRef[T real](m memory[T], a *SwiGLUBwdArgs) {
-	dgu, da, gu := m.reals(a.DGU), m.reals(a.DA), m.reals(a.GU)
+	da, gu := m.read(a.DA), m.read(a.GU)
+	dgu, store := m.values(a.DGU)
 	n, f := a.DA.Dim(0), a.DA.Dim(1)
 	for r := range n {
 		for i := range f {
@@ -83,4 +86,5 @@ func swigluBwdRef[T real](m memory[T], a *SwiGLUBwdArgs) {
 			dgu[r*2*f+f+i] = T(d * g * s)
 		}
 	}
+	store()
 }

@@ -6,6 +6,9 @@ import (
 )
 
 func swigluFast(h gpu.Host, a *SwiGLUArgs) func() {
+	if a.A.DType == gpu.BF16 {
+		return nil
+	}
 	out, gu := gpu.Float32s(h, a.A), gpu.Float32s(h, a.GU)
 	n, f, pool := a.A.Dim(0), a.A.Dim(1), h.Pool()
 	rows := func(_, lo, hi int) {
@@ -18,6 +21,9 @@ func swigluFast(h gpu.Host, a *SwiGLUArgs) func() {
 }
 
 func swigluBwdFast(h gpu.Host, a *SwiGLUBwdArgs) func() {
+	if a.DA.DType == gpu.BF16 {
+		return nil
+	}
 	dgu, da, gu := gpu.Float32s(h, a.DGU), gpu.Float32s(h, a.DA), gpu.Float32s(h, a.GU)
 	n, f, pool := a.DA.Dim(0), a.DA.Dim(1), h.Pool()
 	rows := func(_, lo, hi int) {

@@ -10,9 +10,9 @@ import (
 func swigluSuite() suite {
 	s := suite{kernel: "swiglu", gradients: map[string]func(testing.TB, *builder) kerneltest.Gradient{}, wrong: map[string]func(*builder) error{}}
 	for _, c := range rowSizes {
-		s.cases = append(s.cases, of(&SwiGLU, fmt.Sprint(c), func(b *builder) SwiGLUArgs {
+		s.cases = append(s.cases, both(&SwiGLU, fmt.Sprint(c), func(b *builder) SwiGLUArgs {
 			return SwiGLUArgs{A: b.Out("a", c[0], c[1]), GU: b.Normal("gu", 3, c[0], 2*c[1])}
-		}))
+		}, "a", "gu")...)
 	}
 	s.cases = append(s.cases, of(&SwiGLU, "large gates", func(b *builder) SwiGLUArgs {
 		return SwiGLUArgs{A: b.Out("a", 1, 101), GU: b.Values("gu", func(i int) float64 { return float64(i-50) * 4 }, 1, 202)}
@@ -41,7 +41,7 @@ func swigluBwdArgs(b *builder, n, f int) SwiGLUBwdArgs {
 func swigluBwdSuite() suite {
 	s := suite{kernel: "swiglu_bwd", noGrad: "checked with swiglu", wrong: map[string]func(*builder) error{}}
 	for _, c := range rowSizes {
-		s.cases = append(s.cases, of(&SwiGLUBwd, fmt.Sprint(c), func(b *builder) SwiGLUBwdArgs { return swigluBwdArgs(b, c[0], c[1]) }))
+		s.cases = append(s.cases, both(&SwiGLUBwd, fmt.Sprint(c), func(b *builder) SwiGLUBwdArgs { return swigluBwdArgs(b, c[0], c[1]) }, "dgu", "da", "gu")...)
 	}
 	s.wrong["dgu and gu share memory"] = refuse(&SwiGLUBwd, func(b *builder) SwiGLUBwdArgs {
 		a := swigluBwdArgs(b, 2, 3)

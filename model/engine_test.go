@@ -34,6 +34,7 @@ type spec struct {
 	KeepApart    bool // no sharing of memory between temporaries
 	Threads      int
 	WithoutTrain bool // record only the forward passes
+	Act          gpu.DType
 }
 
 // rows are the inputs of a spec.
@@ -65,7 +66,7 @@ func record(s spec, l *model.Layout) *gpu.Program {
 		B: s.B, T: s.T, Tokens: p.Extern("tokens", gpu.I32, n), Targets: p.Extern("targets", gpu.I32, n),
 		Starts: p.Extern("starts", gpu.U8, s.B, (s.T+7)/8), DocMask: s.Mask, ResetPositions: s.Reset,
 	}
-	pol := model.Policy{Act: gpu.F32}
+	pol := model.Policy{Act: s.Act}
 	r := p.On(gpu.Math)
 	if s.KeepApart {
 		p.KeepApart()

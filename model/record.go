@@ -11,24 +11,35 @@ import (
 // Shapes: B rows, T positions, N=B*T tokens, D model, H query heads, KV key
 // heads, C head size, Q=(H+2KV)*C, F ffn, V vocabulary.
 
-// Policy is the precision of activations. Parameters, gradients, moments,
-// norms and reductions are f32 whatever it says.
+// Policy is the precision of a Program (docs/decisions/0005): the type in which
+// the activations of the branches, their gradients and the copies of the
+// matrices that are multiplied with them are stored. Parameters and their
+// gradients, moments, the residual stream and its gradient, norms, softmax,
+// losses and all sums are f32 whatever it says.
 type Policy struct {
-	Act gpu.DType // F32, the zero value; BF16 arrives with mixed precision
+	Act gpu.DType // F32, the zero value, or BF16
 }
 
-// PolicyOf returns the policy of that name in a configuration: "f32".
+// PolicyOf returns the policy of that name in a configuration: "f32" or "bf16".
 func PolicyOf(name string) (Policy, error) {
-	if name != gpu.F32.String() {
-		return Policy{}, fmt.Errorf("precision %q; it must be f32", name)
+	for _, dt := range []gpu.DType{gpu.F32, gpu.BF16} {
+		if name == dt.String() {
+			return Policy{Act: dt}, nil
+		}
 	}
-	return Policy{Act: gpu.F32}, nil
+	return Policy{}, fmt.Errorf("precision %q; it must be f32 or bf16", name)
 }
+
+// AutoPolicy is the policy of a run that leaves the choice to this program: f32.
+func AutoPolicy() Policy { return Policy{Act: gpu.F32} }
+
+// String returns the name that PolicyOf takes.
+func (p Policy) String() string { return p.Act.String() }
 
 // Validate reports a precision that no Program can be recorded in.
 func (p Policy) Validate() error {
-	if p.Act != gpu.F32 {
-		return fmt.Errorf("activations in %v; the precision must be f32", p.Act)
+	if p.Act != gpu.F32 && p.Act != gpu.BF16 {
+		return fmt.Errorf("activations in %v; the precision must be f32 or bf16", p.Act)
 	}
 	return nil
 }
@@ -44,18 +55,48 @@ type Batch struct {
 	ResetPositions bool // positions count from the document's first token
 }
 
-// Weights are views of one flat f32 buffer: parameters or gradients.
+// Weights are views of one flat f32 buffer: parameters or gradients. Parameters
+// may have rounded copies of the matrices beside them, see Round.
 type Weights struct {
-	c    Config
-	l    *Layout
-	flat gpu.Tensor
+	c       Config
+	l       *Layout
+	flat    gpu.Tensor
+	rounded gpu.Tensor // bf16 copies of elements l.multiplied() of flat, or absent
 }
 
 // NewWeights views flat, of at least l.Total elements, by the layout l of c.
-func NewWeights(c Config, l *Layout, flat gpu.Tensor) Weights { return Weights{c, l, flat} }
+func NewWeights(c Config, l *Layout, flat gpu.Tensor) Weights {
+	return Weights{c: c, l: l, flat: flat}
+}
+
+// Round returns w as a Program of policy pol multiplies it: for BF16 it records
+// one op that rounds every matrix into a temporary named by tag. Recordings that
+// are given the result share the copies; the others make their own. Weights
+// that are changed afterwards must be rounded again.
+func (w Weights) Round(r *gpu.Recorder, pol Policy, tag string) Weights {
+	if pol.Act == gpu.F32 || !w.rounded.IsZero() {
+		return w
+	}
+	m := w.l.multiplied()
+	w.rounded = r.Program().Temp(tag+"weights."+pol.String(), pol.Act, m.Len())
+	kernels.Add(r, &kernels.Cast, kernels.CastArgs{Dst: w.rounded, Src: w.flat.View(m.From, m.Len())})
+	return w
+}
+
+// multiplied is the range of the matrices that are factors of products: all but
+// an embedding that is not the head as well, which is only looked up.
+func (l *Layout) multiplied() Range { return Range{l.head, l.Roles[Hidden].To} }
+
+// matrix views a factor of products, its rounded copy where there is one.
+func (w Weights) matrix(off, out, in int) gpu.Tensor {
+	if w.rounded.IsZero() {
+		return w.flat.View(off, out, in)
+	}
+	return w.rounded.View(off-w.l.multiplied().From, out, in)
+}
 
 func (w Weights) embed() gpu.Tensor { return w.flat.View(w.l.embed, w.c.Vocab, w.c.Dim) }
-func (w Weights) head() gpu.Tensor  { return w.flat.View(w.l.head, w.c.Vocab, w.c.Dim) }
+func (w Weights) head() gpu.Tensor  { return w.matrix(w.l.head, w.c.Vocab, w.c.Dim) }
 func (w Weights) norm() gpu.Tensor  { return w.flat.View(w.l.norm, w.c.Dim) }
 func (w Weights) norm1(i int) gpu.Tensor {
 	return w.flat.View(w.l.layers[i].norm1, w.c.Dim)
@@ -64,16 +105,16 @@ func (w Weights) norm2(i int) gpu.Tensor {
 	return w.flat.View(w.l.layers[i].norm2, w.c.Dim)
 }
 func (w Weights) qkv(i int) gpu.Tensor {
-	return w.flat.View(w.l.layers[i].qkv, w.c.Q(), w.c.Dim)
+	return w.matrix(w.l.layers[i].qkv, w.c.Q(), w.c.Dim)
 }
 func (w Weights) out(i int) gpu.Tensor {
-	return w.flat.View(w.l.layers[i].out, w.c.Dim, w.c.Heads*w.c.C())
+	return w.matrix(w.l.layers[i].out, w.c.Dim, w.c.Heads*w.c.C())
 }
 func (w Weights) gateUp(i int) gpu.Tensor {
-	return w.flat.View(w.l.layers[i].gateUp, 2*w.c.FFN, w.c.Dim)
+	return w.matrix(w.l.layers[i].gateUp, 2*w.c.FFN, w.c.Dim)
 }
 func (w Weights) down(i int) gpu.Tensor {
-	return w.flat.View(w.l.layers[i].down, w.c.Dim, w.c.FFN)
+	return w.matrix(w.l.layers[i].down, w.c.Dim, w.c.FFN)
 }
 
 // Tables are the rotary factors cos and sin, [T,C/2] f32 each.
@@ -127,8 +168,15 @@ func newRecorder(r *gpu.Recorder, c Config, b Batch, tab Tables, pol Policy, tag
 	return &recorder{r: r, p: r.Program(), c: c, b: b, tab: tab, pol: pol, tag: tag}
 }
 
-func (m *recorder) temp(name string, shape ...int) gpu.Tensor {
+// act is a temporary of a branch, in the type of the policy.
+func (m *recorder) act(name string, shape ...int) gpu.Tensor {
 	return m.p.Temp(m.tag+name, m.pol.Act, shape...)
+}
+
+// sum is a temporary that is f32 under every policy: the residual stream, its
+// gradient, and what is summed up over a row.
+func (m *recorder) sum(name string, shape ...int) gpu.Tensor {
+	return m.p.Temp(m.tag+name, gpu.F32, shape...)
 }
 
 // forward records everything up to the final norm and returns its output, what
@@ -137,14 +185,15 @@ func (m *recorder) forward(w Weights) (hf, xf, rf gpu.Tensor, layers []saved) {
 	c, r := m.c, m.r
 	n, d := m.b.B*m.b.T, c.Dim
 	m.segments()
-	x := m.temp("x0", n, d)
+	x := m.sum("x0", n, d)
 	kernels.Add(r, &kernels.Embed, kernels.EmbedArgs{Out: x, Tokens: m.b.Tokens, W: w.embed()})
 	for i := range c.Layers {
-		t := func(s string, shape ...int) gpu.Tensor { return m.temp(fmt.Sprintf("%d.%s", i, s), shape...) }
+		act := func(s string, shape ...int) gpu.Tensor { return m.act(fmt.Sprintf("%d.%s", i, s), shape...) }
+		sum := func(s string, shape ...int) gpu.Tensor { return m.sum(fmt.Sprintf("%d.%s", i, s), shape...) }
 		s := saved{
-			x: x, h1: t("h1", n, d), r1: t("r1", n), qkv: t("qkv", n, c.Q()),
-			o: t("o", n, c.Heads*c.C()), lse: t("lse", m.b.B, c.Heads, m.b.T), x2: t("x2", n, d),
-			h2: t("h2", n, d), r2: t("r2", n), gu: t("gu", n, 2*c.FFN), a: t("a", n, c.FFN),
+			x: x, h1: act("h1", n, d), r1: sum("r1", n), qkv: act("qkv", n, c.Q()),
+			o: act("o", n, c.Heads*c.C()), lse: sum("lse", m.b.B, c.Heads, m.b.T), x2: sum("x2", n, d),
+			h2: act("h2", n, d), r2: sum("r2", n), gu: act("gu", n, 2*c.FFN), a: act("a", n, c.FFN),
 		}
 		kernels.Add(r, &kernels.RMSNorm, kernels.RMSNormArgs{Out: s.h1, Rstd: s.r1, X: s.x, W: w.norm1(i), Eps: float32(c.NormEps)})
 		kernels.Add(r, &kernels.MatMul, kernels.MatMulArgs{Y: s.qkv, X: s.h1, W: w.qkv(i)})
@@ -154,11 +203,11 @@ func (m *recorder) forward(w Weights) (hf, xf, rf gpu.Tensor, layers []saved) {
 		kernels.Add(r, &kernels.RMSNorm, kernels.RMSNormArgs{Out: s.h2, Rstd: s.r2, X: s.x2, W: w.norm2(i), Eps: float32(c.NormEps)})
 		kernels.Add(r, &kernels.MatMul, kernels.MatMulArgs{Y: s.gu, X: s.h2, W: w.gateUp(i)})
 		kernels.Add(r, &kernels.SwiGLU, kernels.SwiGLUArgs{A: s.a, GU: s.gu})
-		x = t("out", n, d)
+		x = sum("out", n, d)
 		kernels.Add(r, &kernels.MatMul, kernels.MatMulArgs{Y: x, X: s.a, W: w.down(i), Add: s.x2})
 		layers = append(layers, s)
 	}
-	hf, rf = m.temp("hf", n, d), m.temp("rf", n)
+	hf, rf = m.act("hf", n, d), m.sum("rf", n)
 	kernels.Add(r, &kernels.RMSNorm, kernels.RMSNormArgs{Out: hf, Rstd: rf, X: x, W: w.norm(), Eps: float32(c.NormEps)})
 	return hf, x, rf, layers
 }

@@ -9,7 +9,7 @@ import (
 
 // TrainArgs are the buffers of one recording of forward and backward.
 type TrainArgs struct {
-	Weights Weights
+	Weights Weights    // with rounded copies, or they are made here
 	Grads   Weights    // written everywhere; nothing is accumulated
 	Loss    gpu.Tensor // [1] f32: sum of the token losses, in nats
 	Scale   gpu.Tensor // [1] f32: 1 / scored targets of the global step
@@ -33,18 +33,19 @@ func RecordTrain(r *gpu.Recorder, c Config, a TrainArgs) {
 		return
 	}
 	m.shards = a.Shards
+	a.Weights = a.Weights.Round(r, m.pol, m.tag)
 	w, g := a.Weights, a.Grads
 	n, d, f := m.b.B*m.b.T, c.Dim, c.FFN
 	hf, xf, rf, layers := m.forward(w)
 
 	// Gradients of the residual stream (dx) and of a normed branch (dh) live
 	// through the whole backward pass.
-	dx, dh := m.temp("dx", n, d), m.temp("dh", n, d)
+	dx, dh := m.sum("dx", n, d), m.act("dh", n, d)
 	m.headBwd(a, hf, dh)
 	m.normBwd(dx, g.norm(), dh, xf, w.norm(), rf, false)
 
-	da, dgu := m.temp("da", n, f), m.temp("dgu", n, 2*f)
-	do, dqkv := m.temp("do", n, c.Heads*c.C()), m.temp("dqkv", n, c.Q())
+	da, dgu := m.act("da", n, f), m.act("dgu", n, 2*f)
+	do, dqkv := m.act("do", n, c.Heads*c.C()), m.act("dqkv", n, c.Q())
 	for i := c.Layers - 1; i >= 0; i-- {
 		s := layers[i]
 		m.linearBwd(da, g.down(i), dx, s.a, w.down(i))
@@ -173,6 +174,7 @@ func (m *recorder) addTied(lo, hi int) {
 func RecordLoss(r *gpu.Recorder, c Config, w Weights, loss gpu.Tensor, b Batch, tab Tables, pol Policy) {
 	m := newRecorder(r, c, b, tab, pol, "")
 	n := b.B * b.T
+	w = w.Round(r, m.pol, "loss.")
 	hf, _, _, _ := m.forward(w)
 	kernels.Add(r, &kernels.HeadLoss, kernels.HeadLossArgs{
 		Loss: loss, X: hf, W: w.head(), Targets: b.Targets,
@@ -184,6 +186,7 @@ func RecordLoss(r *gpu.Recorder, c Config, w Weights, loss gpu.Tensor, b Batch, 
 // in logits [N,V] f32.
 func RecordLogits(r *gpu.Recorder, c Config, w Weights, logits gpu.Tensor, b Batch, tab Tables, pol Policy) {
 	m := newRecorder(r, c, b, tab, pol, "")
+	w = w.Round(r, m.pol, "logits.")
 	hf, _, _, _ := m.forward(w)
 	kernels.Add(r, &kernels.MatMul, kernels.MatMulArgs{Y: logits, X: hf, W: w.head()})
 }

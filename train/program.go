@@ -47,6 +47,7 @@ func stepProgram(o *Options, l *model.Layout) (*gpu.Program, error) {
 	t.tab = model.Tables{Cos: p.Extern(extCos, gpu.F32, o.T, half), Sin: p.Extern(extSin, gpu.F32, o.T, half)}
 	t.batch = p.Extern(extBatch, gpu.U8, int(o.deviceLayout().Bytes()))
 
+	t.weights = model.NewWeights(o.Model, l, t.params).Round(r, o.Policy, "")
 	t.tree(0, o.Micro, t.grads)
 	if o.Devices > 1 {
 		scratch := p.Temp("peer_grads", gpu.F32, l.Total+1)
@@ -82,6 +83,7 @@ type stepRecorder struct {
 	params, grads gpu.Tensor
 	hyper, batch  gpu.Tensor
 	tab           model.Tables
+	weights       model.Weights // of params, rounded once for all micro-steps
 }
 
 // tree leaves in dst the sum of the gradients of micro-steps [lo,hi): halves
@@ -104,7 +106,7 @@ func (t *stepRecorder) leaf(i int, dst gpu.Tensor) {
 	rows := o.Batch / o.Devices / o.Micro
 	lay := o.deviceLayout()
 	model.RecordTrain(t.r, o.Model, model.TrainArgs{
-		Weights: model.NewWeights(o.Model, t.l, t.params),
+		Weights: t.weights,
 		Grads:   model.NewWeights(o.Model, t.l, dst),
 		Loss:    dst.View(t.l.Total, 1),
 		Scale:   t.hyper.View(hyperScale, 1),

@@ -262,7 +262,7 @@ func TestOptionsRefuse(t *testing.T) {
 	}{
 		{func(o *train.Options) { o.Steps, o.Slots = 0, 1 }, []string{"steps is 0", "1 device slots"}},
 		{func(o *train.Options) { o.Batch = 6 }, []string{"batch (6) does not divide into 4"}},
-		{func(o *train.Options) { o.Policy.Act = gpu.BF16 }, []string{"bf16", "f32"}},
+		{func(o *train.Options) { o.Policy.Act = gpu.I32 }, []string{"i32", "f32 or bf16"}},
 		{func(o *train.Options) { o.Devices = 3 }, []string{"3 devices"}},
 		{func(o *train.Options) { o.Devices, o.Micro = 4, 2 }, []string{"2 micro-steps"}},
 		{func(o *train.Options) { o.Micro = 3 }, []string{"3 micro-steps"}},

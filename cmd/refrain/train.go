@@ -46,6 +46,9 @@ on any number of devices and threads, with the bits of a run that never stopped.
 			if out == "" {
 				out = run.DefaultOut(list[0])
 			}
+			if mode != run.ResumeNever {
+				r = run.Kept(r, out)
+			}
 			if err := a.ingest(c.Context(), &r.Config, false); err != nil {
 				return err
 			}

@@ -64,3 +64,25 @@ func TestULP32(t *testing.T) {
 		}
 	}
 }
+
+// TestCheckForgivesRounding: one value far above the others may be rounded like
+// any other, and no more than that.
+func TestCheckForgivesRounding(t *testing.T) {
+	want := make([]float64, 1<<12)
+	for i := range want {
+		want[i] = 1
+	}
+	want[77] = 20
+	got := append([]float64(nil), want...)
+	got[77] *= 1 + 1.0/256
+	if err := Check(got, want, BFloat16); err != nil {
+		t.Error(err)
+	}
+	if err := Check(got, want, Tolerance{BFloat16.Norm, BFloat16.Entry, 0}); err == nil {
+		t.Error("without a share of its own the element is not found")
+	}
+	got[77] = 20 + 2*20.0/256
+	if err := Check(got, want, BFloat16); err == nil || !strings.Contains(err.Error(), "element 77") {
+		t.Errorf("error %v, want element 77", err)
+	}
+}

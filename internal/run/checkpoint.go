@@ -8,6 +8,7 @@ import (
 	"path/filepath"
 	"unsafe"
 
+	"refrain/gpu"
 	"refrain/internal/fsx"
 	"refrain/model"
 	"refrain/stages/repack"
@@ -25,6 +26,10 @@ type state struct {
 	Chain   string       `json:"chain"`   // hash chain over all steps
 	Batch   int          `json:"batch"`   // rows a step, so that windows and steps agree
 	Shards  int          `json:"shards"`  // logical shards, the tree of all sums
+
+	// Precision of the activations. Checkpoints from before there was a choice
+	// have none and are f32.
+	Precision string `json:"precision,omitempty"`
 }
 
 // infos lists the tensors of a model under their Hugging Face names.
@@ -62,6 +67,7 @@ func (c *Checkpoints) Write(ctx context.Context, v *train.Save) (string, error) 
 	st := state{
 		Step: snap.Step, Horizon: c.s.Options.Steps, Stream: c.s.Stream.State(v.Window),
 		Chain: v.Chain.String(), Batch: c.s.Options.Batch, Shards: c.s.Options.Shards,
+		Precision: c.s.Options.Policy.String(),
 	}
 	cfg, err := c.hfConfig()
 	if err != nil {
@@ -149,7 +155,12 @@ func (c *Checkpoints) resume(l *ckpt.Loaded) (*Resume, error) {
 		return nil, fmt.Errorf("state.json: %w", err)
 	}
 	o := &c.s.Options
+	if st.Precision == "" {
+		st.Precision = gpu.F32.String()
+	}
 	switch {
+	case st.Precision != o.Policy.String():
+		return nil, usage(fmt.Errorf("the run computes in %s and is now configured for train.precision = %s; put that back, or start a new run", st.Precision, o.Policy))
 	case st.Horizon != o.Steps:
 		return nil, usage(fmt.Errorf("the run was started for %d steps and is now configured for %d; the schedule's horizon is frozen: restore the setting or start a new run", st.Horizon, o.Steps))
 	case st.Batch != o.Batch || st.Shards != o.Shards:

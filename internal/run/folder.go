@@ -46,6 +46,7 @@ type Info struct {
 	OS            string    `json:"os"`
 	Arch          string    `json:"arch"`
 	CPU           string    `json:"cpu"`
+	Precision     string    `json:"precision"` // of activations: f32 or bf16
 	Args          []string  `json:"args"`
 }
 
@@ -133,7 +134,7 @@ func (f *Folder) Begin(s *Setup, args []string) error {
 	f.Info = Info{
 		ID: hex.EncodeToString(id[:]), Created: time.Now().UTC(),
 		ConfigHash: s.Config.Hash(), DataHash: s.DataHash, TokenizerHash: s.TokHash,
-		Code: CodeVersion(), Go: runtime.Version(), OS: runtime.GOOS, Arch: runtime.GOARCH, CPU: CPUName(), Args: args,
+		Code: CodeVersion(), Go: runtime.Version(), OS: runtime.GOOS, Arch: runtime.GOARCH, CPU: CPUName(), Precision: s.Options.Policy.String(), Args: args,
 	}
 	if err := f.WriteJSON(RunFile, f.Info); err != nil {
 		return err
@@ -154,6 +155,21 @@ func (f *Folder) writeConfig(s *Setup, always bool) error {
 		}
 	}
 	return fsx.WriteFileAtomic(f.fs, f.Path(ConfigFile), s.Resolved.YAML())
+}
+
+// Kept returns r with what "auto" left to this program decided as it was when
+// the run in the folder dir began, so that a resume computes as before on any
+// machine. What r says outright stays, and so does all of it when there is no
+// run, or none that can be read.
+func Kept(r *config.Resolved, dir string) *config.Resolved {
+	if _, err := os.Stat(filepath.Join(dir, RunFile)); err != nil {
+		return r
+	}
+	old, err := config.Load(filepath.Join(dir, ConfigFile), nil)
+	if err != nil {
+		return r // fits tells what is wrong with the folder
+	}
+	return r.Keep(old)
 }
 
 // fits complains when s is not what the run in the folder was begun with. The

@@ -16,6 +16,7 @@ import (
 	"refrain/internal/num"
 	"refrain/internal/run"
 	"refrain/internal/run/config"
+	"refrain/model"
 	"refrain/stages/repack"
 	"refrain/store"
 )
@@ -330,14 +331,73 @@ func TestSubsetsNest(t *testing.T) {
 // are recorded in.
 func TestPrecisionReachesTheTrainer(t *testing.T) {
 	dir := makeStore(t, 16)
-	s := setup(t, dir, "train.precision=f32")
-	if got, want := s.Options.Policy.Act.String(), s.Config.Train.Precision; got != want {
-		t.Errorf("activations in %s, train.precision is %s", got, want)
+	var s *run.Setup
+	for _, p := range []string{"f32", "bf16"} {
+		s = setup(t, dir, "train.precision="+p)
+		if got := s.Options.Policy.Act.String(); got != p || s.Config.Train.Precision != p {
+			t.Errorf("activations in %s, train.precision is %s, want %s", got, s.Config.Train.Precision, p)
+		}
+	}
+	if p := setup(t, dir).Config.Train.Precision; p != model.AutoPolicy().String() {
+		t.Errorf("left open, train.precision is %s; this machine's is %s", p, model.AutoPolicy())
 	}
 	c := *s.Config
 	c.Train.Precision = "f16"
 	if again, err := run.NewSetup(&c, nil); err == nil || !strings.Contains(err.Error(), "train.precision") {
 		t.Errorf("%+v, %v; want an error that says train.precision", again, err)
+	}
+}
+
+// TestPrecisionIsKept: a run that began in one precision goes on in it, whatever
+// "auto" means on the machine that resumes, to the bits of the run that never
+// stopped; another one said outright is refused by name.
+func TestPrecisionIsKept(t *testing.T) {
+	dir := makeStore(t, 64)
+	for _, began := range []string{"f32", "bf16"} {
+		other := map[string]string{"f32": "bf16", "bf16": "f32"}[began]
+		want, err := run.Train(t.Context(), run.Job{Setup: setup(t, dir, "train.precision="+began), Out: filepath.Join(t.TempDir(), "straight")})
+		if err != nil {
+			t.Fatal(err)
+		}
+		out := filepath.Join(t.TempDir(), "run")
+		if _, err := run.Train(t.Context(), run.Job{Setup: setup(t, dir, "train.precision="+began), Out: out, Limit: 9}); !errors.Is(err, run.ErrStopped) {
+			t.Fatal(err)
+		}
+		_, err = run.Train(t.Context(), run.Job{Setup: setup(t, dir, "train.precision="+other), Out: out, Resume: run.ResumeAuto})
+		if said := fmt.Sprintf("train.precision was %s and is now %s", began, other); run.ExitCode(err) != run.ExitUsage || !strings.Contains(err.Error(), said) {
+			t.Errorf("exit code %d (%v), want %d and %q", run.ExitCode(err), err, run.ExitUsage, said)
+		}
+		open, err := config.Parse("tiny.yaml", []byte(tinyYAML), []string{"data.store=" + dir, "train.devices=2"})
+		if err != nil {
+			t.Fatal(err)
+		}
+		kept := run.Kept(open, out)
+		if kept.Config.Train.Precision != began || open.Config.Train.Precision != model.AutoPolicy().String() {
+			t.Errorf("kept %s of a run in %s; what was given is now %s", kept.Config.Train.Precision, began, open.Config.Train.Precision)
+		}
+		s, err := run.NewSetup(&kept.Config, kept)
+		if err != nil {
+			t.Fatal(err)
+		}
+		got, err := run.Train(t.Context(), run.Job{Setup: s, Out: out, Resume: run.ResumeMust})
+		if err == nil && (got.Chain != want.Chain || hashOf(t, got.Path) != hashOf(t, want.Path)) {
+			t.Errorf("%s: the resumed run has chain %v, the one that never stopped %v", began, got.Chain, want.Chain)
+		}
+		if err := errors.Join(err, s.Close()); err != nil {
+			t.Error(err)
+		}
+		r, err := run.ReadRecord(out)
+		if err != nil || r.Info.Precision != began {
+			t.Errorf("run.json says precision %q, want %s (%v)", r.Info.Precision, began, err)
+		}
+		// What is said outright stays, and so does a configuration without a run.
+		said, err := config.Parse("tiny.yaml", []byte(tinyYAML), []string{"data.store=" + dir, "train.precision=" + other})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if run.Kept(said, out) != said || run.Kept(open, t.TempDir()) != open {
+			t.Error("a configuration that leaves nothing open, or has no run yet, is changed")
+		}
 	}
 }
 

@@ -13,6 +13,7 @@ import (
 	"encoding/binary"
 	"fmt"
 	"math"
+	"slices"
 
 	"refrain/gpu"
 	"refrain/internal/num"
@@ -23,13 +24,29 @@ import (
 type Builder struct {
 	bufs []buffer
 	seed uint64
+	half []string // names of the tensors that are stored in bfloat16
+}
+
+// Halve makes the tensors of these names BF16 where Out, Temp, Values or Normal
+// would make them F32.
+func (b *Builder) Halve(names ...string) { b.half = append(b.half, names...) }
+
+// real makes a tensor of the type in which name is stored.
+func (b *Builder) real(name string, shape []int) *buffer {
+	dt := gpu.F32
+	if slices.Contains(b.half, name) {
+		dt = gpu.BF16
+	}
+	u := b.add(name, dt, shape)
+	u.wide = make([]float64, u.t.Elems())
+	return u
 }
 
 type buffer struct {
 	name    string
 	t       gpu.Tensor
 	init    []byte    // content at the start of each run
-	wide    []float64 // the same in float64, for F32
+	wide    []float64 // the same in float64, for F32 and BF16
 	scratch bool      // need not be written everywhere
 }
 
@@ -45,13 +62,19 @@ func (b *Builder) add(name string, dt gpu.DType, shape []int) *buffer {
 // payload that no arithmetic makes.
 func poison(i int) uint32 { return 0x7fa50000 | uint32(i*2654435761)&0xffff }
 
+// poison16 is poison for a bfloat16: its quiet bit is not set.
+const poison16 = 0x7fa5
+
 // Out makes an F32 output full of poison.
 func (b *Builder) Out(name string, shape ...int) gpu.Tensor {
-	u := b.add(name, gpu.F32, shape)
-	u.wide = make([]float64, u.t.Elems())
+	u := b.real(name, shape)
 	for i := range u.wide {
-		binary.LittleEndian.PutUint32(u.init[4*i:], poison(i))
 		u.wide[i] = math.NaN()
+		if u.t.DType == gpu.BF16 {
+			binary.LittleEndian.PutUint16(u.init[2*i:], poison16)
+		} else {
+			binary.LittleEndian.PutUint32(u.init[4*i:], poison(i))
+		}
 	}
 	return u.t
 }
@@ -65,11 +88,16 @@ func (b *Builder) Temp(name string, shape ...int) gpu.Tensor {
 
 // Values makes an F32 tensor that starts with f(i) in element i.
 func (b *Builder) Values(name string, f func(i int) float64, shape ...int) gpu.Tensor {
-	u := b.add(name, gpu.F32, shape)
-	u.wide = make([]float64, u.t.Elems())
+	u := b.real(name, shape)
 	for i := range u.wide {
 		v := float32(f(i))
-		binary.LittleEndian.PutUint32(u.init[4*i:], math.Float32bits(v))
+		if u.t.DType == gpu.BF16 {
+			h := num.ToBF16(v)
+			v = h.Float32()
+			binary.LittleEndian.PutUint16(u.init[2*i:], uint16(h))
+		} else {
+			binary.LittleEndian.PutUint32(u.init[4*i:], math.Float32bits(v))
+		}
 		u.wide[i] = float64(v)
 	}
 	return u.t
@@ -130,5 +158,5 @@ func shapeOf(t gpu.Tensor) (s []int) {
 	return s
 }
 
-// Initial returns the initial content of an F32 tensor.
+// Initial returns the initial content of an F32 or BF16 tensor.
 func (b *Builder) Initial(t gpu.Tensor) []float64 { return b.buf(t).wide }

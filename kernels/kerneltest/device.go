@@ -10,7 +10,7 @@ import (
 	"refrain/internal/par"
 )
 
-// WideDevice is a gpu.Device that computes in float64: a whole Program bound to
+// WideDevice is a gpu.Device that computes in float64 and rounds nothing: a whole Program bound to
 // it runs in double precision, so that its gradients can be compared with
 // central differences to eight digits. Ops run at once, on the calling
 // goroutine. Upload, Download and CopyPeer move I32 and U8 data; F32 data is
@@ -18,7 +18,8 @@ import (
 type WideDevice struct {
 	pool   *par.Pool
 	bytes  [][]byte
-	wide   [][]float64
+	wide   [][]float64 // by allocation, one value for every F32 element
+	half   [][]float64 // and one for every BF16 element: temporaries of both types share an arena
 	cached map[string]any
 }
 
@@ -58,6 +59,7 @@ func (d *WideDevice) Alloc(bytes int64, label string) (gpu.Span, error) {
 	}
 	d.bytes = append(d.bytes, aligned(int(bytes)))
 	d.wide = append(d.wide, make([]float64, (bytes+3)/4))
+	d.half = append(d.half, make([]float64, (bytes+1)/2))
 	return gpu.Span{Mem: uint32(len(d.bytes) - 1), Len: bytes}, nil
 }
 
@@ -94,7 +96,7 @@ func (d *WideDevice) Bind(op gpu.Op, at func(gpu.Span) gpu.Span) (gpu.Bound, err
 func (d *WideDevice) Memory() []gpu.MemoryUse {
 	u := gpu.MemoryUse{Label: "float64 test memory"}
 	for i := range d.bytes {
-		u.Bytes += int64(len(d.bytes[i]) + 8*len(d.wide[i]))
+		u.Bytes += int64(len(d.bytes[i]) + 8*len(d.wide[i]) + 8*len(d.half[i]))
 	}
 	return []gpu.MemoryUse{u}
 }
@@ -111,8 +113,14 @@ type wideBinder struct {
 	at func(gpu.Span) gpu.Span
 }
 
-func (b wideBinder) Bytes(s gpu.Span) []byte           { return b.d.Bytes(b.at(s)) }
-func (b wideBinder) Float64s(t gpu.Tensor) []float64   { return b.d.Float64s(b.at(t.Span)) }
+func (b wideBinder) Bytes(s gpu.Span) []byte { return b.d.Bytes(b.at(s)) }
+func (b wideBinder) Float64s(t gpu.Tensor) []float64 {
+	s := b.at(t.Span)
+	if t.DType == gpu.BF16 {
+		return b.d.half[s.Mem][s.Off/2 : (s.Off+s.Len)/2]
+	}
+	return b.d.Float64s(s)
+}
 func (b wideBinder) Pool() *par.Pool                   { return b.d.pool }
 func (b wideBinder) Reference() bool                   { return true }
 func (b wideBinder) Scratch(_ string, n int) []float32 { return make([]float32, n) }
@@ -147,6 +155,7 @@ func (q wideQueue) Download(dst gpu.Pinned, off int64, src gpu.Span) error {
 func (q wideQueue) CopyPeer(dst, src gpu.Span) error {
 	copy(q.d.Bytes(dst), q.d.Bytes(src))
 	copy(q.d.Float64s(dst), q.d.Float64s(src))
+	copy(q.d.half[dst.Mem][dst.Off/2:(dst.Off+dst.Len)/2], q.d.half[src.Mem][src.Off/2:(src.Off+src.Len)/2])
 	return nil
 }
 

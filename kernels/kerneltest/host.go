@@ -1,6 +1,7 @@
 package kerneltest
 
 import (
+	"encoding/binary"
 	"fmt"
 	"slices"
 	"unsafe"
@@ -21,6 +22,7 @@ type Host struct {
 	reference bool
 	mem       [][]byte // by Span.Mem, without guards
 	raw       [][]byte // with guards
+	half      []bool   // by Span.Mem: elements are BF16
 	allowed   []gpu.Span
 	scratch   map[string][]float32
 	fences    map[string][]float32 // guard words behind scratch
@@ -48,6 +50,7 @@ func NewHost(b *Builder, pool *par.Pool, reference bool) *Host {
 		raw := aligned(guardBytes + size + guardBytes)
 		fillWords(raw, guardWord)
 		h.raw = append(h.raw, raw)
+		h.half = append(h.half, u.t.DType == gpu.BF16)
 		h.mem = append(h.mem, raw[guardBytes:guardBytes+len(u.init):guardBytes+len(u.init)])
 	}
 	h.Reset(b)
@@ -119,6 +122,12 @@ func (h *Host) undefine(op gpu.Op) {
 			continue
 		}
 		m := h.mem[w.Mem]
+		if h.half[w.Mem] {
+			for i := w.Off / 2; i < (w.Off+w.Len)/2; i++ {
+				binary.LittleEndian.PutUint16(m[2*i:], poison16)
+			}
+			continue
+		}
 		for i := w.Off / 4; i < (w.Off+w.Len)/4; i++ {
 			*(*uint32)(unsafe.Pointer(&m[4*i])) = poison(int(i))
 		}
@@ -148,7 +157,7 @@ func (h *Host) guards(b *Builder) error {
 	return nil
 }
 
-// Wide is a Host whose F32 tensors are float64; it satisfies kernels.WideHost.
+// Wide is a Host whose F32 and BF16 tensors are float64; it satisfies kernels.WideHost.
 type Wide struct {
 	*Host
 	wide [][]float64
@@ -171,8 +180,9 @@ func (w *Wide) Reset(b *Builder) {
 	}
 }
 
-// Float64s resolves an F32 tensor that the op declares.
+// Float64s resolves an F32 or BF16 tensor that the op declares.
 func (w *Wide) Float64s(t gpu.Tensor) []float64 {
 	w.Bytes(t.Span) // is it declared?
-	return w.wide[t.Mem][t.Off/4 : (t.Off+t.Len)/4]
+	size := t.DType.Size()
+	return w.wide[t.Mem][t.Off/size : (t.Off+t.Len)/size]
 }

@@ -21,6 +21,8 @@ type Case struct {
 	Build func(b *Builder) (gpu.Op, error)
 	// Exact demands equal values of fast version and reference (copies, ids).
 	Exact bool
+	// Allocates allows a replay to allocate: there is no fast version yet.
+	Allocates bool
 	// NonFinite allows results that are not finite.
 	NonFinite bool
 }
@@ -80,7 +82,7 @@ func Try(c Case) (err error) {
 			return fmt.Errorf("%d threads against 1: %w", n, err)
 		}
 	}
-	if n := allocations(b, op, pools[1]); n != 0 {
+	if n := allocations(b, op, pools[1]); n != 0 && !c.Allocates {
 		return fmt.Errorf("a replay allocates %v times", n)
 	}
 	return nil
@@ -151,7 +153,7 @@ func trial(b *Builder, h *Host, op gpu.Op) (body func(), err error) {
 			return nil, fmt.Errorf("%s: %w", u.name, err)
 		}
 		if !u.scratch && !slices.Contains(reads, *declared) {
-			if k := stillPoison(h.mem[i], declared); k >= 0 {
+			if k := stillPoison(h.mem[i], declared, u.t.DType); k >= 0 {
 				return nil, fmt.Errorf("element %d of %s was not written", k, u.name)
 			}
 		}
@@ -176,7 +178,15 @@ func untouchedOutside(got, init []byte, s *gpu.Span) error {
 	return nil
 }
 
-func stillPoison(got []byte, s *gpu.Span) int {
+func stillPoison(got []byte, s *gpu.Span, dt gpu.DType) int {
+	if dt == gpu.BF16 {
+		for i := int(s.Off / 2); i < int((s.Off+s.Len)/2); i++ {
+			if binary.LittleEndian.Uint16(got[2*i:]) == poison16 {
+				return i
+			}
+		}
+		return -1
+	}
 	for i := int(s.Off / 4); i < int((s.Off+s.Len)/4); i++ {
 		if binary.LittleEndian.Uint32(got[4*i:]) == poison(i) {
 			return i
@@ -201,7 +211,15 @@ func outputs(b *Builder, op gpu.Op, f func(i int, u *buffer) error) error {
 	return nil
 }
 
-func floats(b []byte) []float32 {
+// floats returns the elements of an F32 or BF16 buffer.
+func floats(b []byte, dt gpu.DType) []float32 {
+	if dt == gpu.BF16 {
+		f := make([]float32, len(b)/2)
+		for i := range f {
+			f[i] = num.BF16(binary.LittleEndian.Uint16(b[2*i:])).Float32()
+		}
+		return f
+	}
 	f := make([]float32, len(b)/4)
 	for i := range f {
 		f[i] = math.Float32frombits(binary.LittleEndian.Uint32(b[4*i:]))
@@ -209,11 +227,25 @@ func floats(b []byte) []float32 {
 	return f
 }
 
+// isReal reports a type whose elements are compared by value.
+func isReal(dt gpu.DType) bool { return dt == gpu.F32 || dt == gpu.BF16 }
+
+// tolerance is what the results of a case may be off: as soon as one tensor is
+// BF16, an f32 result may be a sum of rounded products as well.
+func tolerance(b *Builder) num.Tolerance {
+	for _, u := range b.bufs {
+		if u.t.DType == gpu.BF16 {
+			return num.BFloat16
+		}
+	}
+	return num.Float32
+}
+
 var errBits = errors.New("other bits")
 
 func compareWide(b *Builder, op gpu.Op, nonFinite bool, ref *Host, exact *Wide) error {
 	return outputs(b, op, func(i int, u *buffer) error {
-		if u.t.DType != gpu.F32 {
+		if !isReal(u.t.DType) {
 			if !bytes.Equal(ref.mem[i], exact.mem[i]) {
 				return errBits
 			}
@@ -224,19 +256,19 @@ func compareWide(b *Builder, op gpu.Op, nonFinite bool, ref *Host, exact *Wide) 
 				return fmt.Errorf("element %d is %v", k, v)
 			}
 		}
-		return num.Check(floats(ref.mem[i]), exact.wide[i], num.Float32)
+		return num.Check(floats(ref.mem[i], u.t.DType), exact.wide[i], tolerance(b))
 	})
 }
 
 func compare(b *Builder, op gpu.Op, exact bool, ref, fast *Host) error {
 	return outputs(b, op, func(i int, u *buffer) error {
-		if exact || u.t.DType != gpu.F32 {
+		if exact || !isReal(u.t.DType) {
 			if !bytes.Equal(ref.mem[i], fast.mem[i]) {
 				return errBits
 			}
 			return nil
 		}
-		return num.Check(floats(fast.mem[i]), floats(ref.mem[i]), num.Float32)
+		return num.Check(floats(fast.mem[i], u.t.DType), floats(ref.mem[i], u.t.DType), tolerance(b))
 	})
 }
 

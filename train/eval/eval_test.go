@@ -439,9 +439,9 @@ func TestSamplerRefuses(t *testing.T) {
 
 // TestPolicyIsKept: a precision that this version lacks is refused, not replaced.
 func TestPolicyIsKept(t *testing.T) {
-	_, err := eval.New(t.Context(), open(t, 1), eval.Config{Model: tiny(), B: 2, T: 8, Policy: model.Policy{Act: gpu.BF16}})
-	if err == nil || !strings.Contains(err.Error(), "bf16") {
-		t.Errorf("error %v, want one that says bf16", err)
+	_, err := eval.New(t.Context(), open(t, 1), eval.Config{Model: tiny(), B: 2, T: 8, Policy: model.Policy{Act: gpu.U8}})
+	if err == nil || !strings.Contains(err.Error(), "u8") {
+		t.Errorf("error %v, want one that says u8", err)
 	}
 }
 

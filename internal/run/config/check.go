@@ -6,6 +6,8 @@ import (
 	"net/netip"
 	"strconv"
 	"strings"
+
+	"refrain/model"
 )
 
 // rule is a complaint about several keys together. It is silent when one of
@@ -356,8 +358,8 @@ func (l *loader) derive() {
 		rule("eval.batch", "train.batch")
 	}
 	if c.Train.Precision == "auto" {
-		c.Train.Precision = "f32"
-		rule("train.precision", "the only one so far")
+		c.Train.Precision = model.AutoPolicy().String()
+		rule("train.precision", "train.precision = auto")
 	}
 }
 

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
+	"maps"
 	"os"
 	"strconv"
 	"strings"
@@ -76,6 +77,21 @@ type Resolved struct {
 
 // Origin returns where the value of a key such as "optim.lr" comes from.
 func (r *Resolved) Origin(key string) Origin { return r.origins[key] }
+
+// Keep returns r with what was derived from the machine, the precision of
+// "auto", as it is in old, the configuration of a run that goes on. r does not
+// change.
+func (r *Resolved) Keep(old *Resolved) *Resolved {
+	const key = "train.precision"
+	if r.Origin(key).Kind != FromRule || r.Config.Train.Precision == old.Config.Train.Precision {
+		return r
+	}
+	k := *r
+	k.origins = maps.Clone(r.origins)
+	k.Config.Train.Precision = old.Config.Train.Precision
+	k.origins[key] = Origin{Kind: FromRule, Text: "the run, which began so"}
+	return &k
+}
 
 // assign is a value given by the file or an override. A nil value (null) takes
 // back what lower assignments said.
@@ -344,9 +360,6 @@ func (l *loader) give(f *field, x any, o Origin) {
 }
 
 func enumMessage(f *field, got string) string {
-	if f.path == "train.precision" && got == "bf16" {
-		return "train.precision: bf16 is not supported yet; this version computes in f32 (allowed: auto, f32)"
-	}
 	msg := fmt.Sprintf("%s: %s is not one of %s", f.path, clip(got), f.allowed())
 	if n := nearest(got, f.enum); n != "" {
 		msg += fmt.Sprintf(" - did you mean %q?", n)
