@@ -1,13 +1,16 @@
-//go:build !amd64 || purego
+//go:build (!amd64 && !arm64) || purego
 
 package asm
 
 // There is no assembly for this build: the constant removes every use of the
 // functions below, which exist so that the same callers compile.
 const (
-	vector  = false
-	wide    = false
-	pairs16 = false
+	vectorName  = ""
+	vectorLanes = 0
+	vectorTile  = generic6x16
+	vector      = false
+	wide        = false
+	pairs16     = false
 )
 
 const unreachable = "asm: vector kernel called in a build without one"
@@ -20,6 +23,8 @@ func tileRows512Vec(int, *float32, int, *float32, *float32, int, int)    { panic
 func tileCols512Vec(int, *float32, int, *float32, *float32, int, int)    { panic(unreachable) }
 func packRows6Vec(int, *float32, *float32, int)                          { panic(unreachable) }
 func packCols6Vec(int, int, *float32, *float32, int, int)                { panic(unreachable) }
+func packRows8Vec(int, *float32, *float32, int)                          { panic(unreachable) }
+func packCols8Vec(int, int, *float32, *float32, int, int)                { panic(unreachable) }
 func packRows12Vec(int, *float32, *float32, int)                         { panic(unreachable) }
 func packCols12Vec(int, int, *float32, *float32, int, int)               { panic(unreachable) }
 func packRows16Vec(int, *float32, *float32, int)                         { panic(unreachable) }

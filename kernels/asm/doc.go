@@ -15,17 +15,22 @@
 //	avx2        the assembly of avx2_amd64.s, on amd64 with AVX2 and FMA
 //	avx512      the same, with wider tiles for matrix products ([BestTiles])
 //	avx512bf16  the same, with an instruction for bfloat16 products ([BestTiles16])
+//	neon        the assembly of neon_arm64.s, on arm64, where every processor has
+//	            its instructions
 //
 // All have the same meaning, described at each function, and each is a pure
 // function of its arguments: a reduction visits its lanes in an order that depends
-// on the length only. avx2, avx512 and avx512bf16 give the same bits. Those of
-// purego differ, because assembly sums eight to thirty-two lanes side by side and
-// fuses multiplications with additions, so a run must be resumed on the side it was
+// on the length only. All but purego give the same bits: neon walks through its
+// lanes in eights, as avx2 does, and rounds at the same steps. (Only which NaN comes
+// out of a NaN, its sign and payload, is left to the processor.) The bits of purego
+// differ, because assembly sums eight to thirty-two lanes side by side and fuses
+// multiplications with additions, so a run must be resumed on the side it was
 // started on to get equal bits. Conversions to bfloat16 and products of bfloat16
 // ([Tiles16]) are the exception: they have the same bits everywhere.
 //
 // With AVX-512 the float32 tile is 12x32 instead of 6x16, about twice as fast where
-// the processor has two units of that width.
+// the processor has two units of that width. The tile of neon is 12x8; its speed has
+// not been measured.
 //
 // # Arguments
 //
@@ -38,13 +43,15 @@
 //
 // # Regenerating
 //
-// The generator is a module of its own in _gen, so that the product does not
-// depend on it. From the root of the repository:
+// The generators are modules of their own, _gen for amd64 and _neon_gen for arm64,
+// so that the product does not depend on them. From the root of the repository:
 //
-//	go generate ./kernels/asm              # writes avx2_amd64.s, avx2_amd64.go, avx2.sum
-//	go run -C kernels/asm/_gen . -check .. # fails when they are not what it would write
+//	go generate ./kernels/asm                   # writes avx2_amd64.*, neon_arm64.* and the digests
+//	go run -C kernels/asm/_gen . -check ..      # fails when they are not what it would write
+//	go run -C kernels/asm/_neon_gen . -check ..
 //
-// The second needs the generator's module; without it, a test compares digests.
+// The first check needs the generator's module; without it, tests compare digests.
 package asm
 
 //go:generate go run -C _gen . -write ..
+//go:generate go run -C _neon_gen . -write ..

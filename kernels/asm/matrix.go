@@ -2,7 +2,7 @@ package asm
 
 import "fmt"
 
-// MR and NR are the rows and columns of the tile that every build has.
+// MR and NR are the rows and columns of the plain Go tile, which every build has.
 const (
 	MR = 6
 	NR = 16
@@ -23,6 +23,7 @@ const (
 	generic6x16
 	avx2Tile6x16
 	avx512Tile12x32
+	neonTile12x8
 	generic16
 	bf16Tile12x32
 )
@@ -31,7 +32,7 @@ const (
 func TileSets() []Tiles {
 	sets := []Tiles{{generic6x16}}
 	if vector {
-		sets = append([]Tiles{{avx2Tile6x16}}, sets...)
+		sets = append([]Tiles{{vectorTile}}, sets...)
 	}
 	if wide {
 		sets = append([]Tiles{{avx512Tile12x32}}, sets...)
@@ -45,7 +46,7 @@ func BestTiles() Tiles {
 	case wide:
 		return Tiles{avx512Tile12x32}
 	case vector:
-		return Tiles{avx2Tile6x16}
+		return Tiles{vectorTile}
 	}
 	return Tiles{generic6x16}
 }
@@ -57,6 +58,8 @@ func (t Tiles) String() string {
 		return "avx512 12x32"
 	case avx2Tile6x16:
 		return "avx2 6x16"
+	case neonTile12x8:
+		return "neon 12x8"
 	case generic6x16:
 		return "generic 6x16"
 	}
@@ -65,7 +68,7 @@ func (t Tiles) String() string {
 
 // Rows returns the rows of the tile.
 func (t Tiles) Rows() int {
-	if t.code == avx512Tile12x32 {
+	if t.code == avx512Tile12x32 || t.code == neonTile12x8 {
 		return 12
 	}
 	return MR
@@ -73,8 +76,11 @@ func (t Tiles) Rows() int {
 
 // Cols returns the columns of the tile.
 func (t Tiles) Cols() int {
-	if t.code == avx512Tile12x32 {
+	switch t.code {
+	case avx512Tile12x32:
 		return 32
+	case neonTile12x8:
+		return 8
 	}
 	return NR
 }
@@ -160,7 +166,7 @@ func (t Tiles) PackRowsA(dst, src []float32, lds, k int) {
 	done := 0
 	if t.code > generic6x16 && k >= 8 {
 		done = k &^ 7
-		if t.code == avx512Tile12x32 {
+		if rows == 12 {
 			packRows12Vec(done/8, &dst[0], &src[0], lds)
 		} else {
 			packRows6Vec(done/8, &dst[0], &src[0], lds)
@@ -177,9 +183,12 @@ func (t Tiles) PackRowsB(dst, src []float32, lds, k int) {
 	done := 0
 	if t.code > generic6x16 && k >= 8 {
 		done = k &^ 7
-		if t.code == avx512Tile12x32 {
+		switch cols {
+		case 32:
 			packRows32Vec(done/8, &dst[0], &src[0], lds)
-		} else {
+		case 8:
+			packRows8Vec(done/8, &dst[0], &src[0], lds)
+		default:
 			packRows16Vec(done/8, &dst[0], &src[0], lds)
 		}
 	}
@@ -204,7 +213,7 @@ func (t Tiles) PackColsA(dst, src []float32, lds, panels, k int) {
 		switch {
 		case t.code <= generic6x16:
 			packColsGeneric(d, s, lds, rows, panels, n, rows*k)
-		case t.code == avx512Tile12x32:
+		case rows == 12:
 			packCols12Vec(panels, n, &d[0], &s[0], lds, rows*k)
 		default:
 			packCols6Vec(panels, n, &d[0], &s[0], lds, rows*k)
@@ -224,8 +233,10 @@ func (t Tiles) PackColsB(dst, src []float32, lds, panels, k int) {
 		switch {
 		case t.code <= generic6x16:
 			packColsGeneric(d, s, lds, cols, panels, n, cols*k)
-		case t.code == avx512Tile12x32:
+		case cols == 32:
 			packCols32Vec(panels, n, &d[0], &s[0], lds, cols*k)
+		case cols == 8:
+			packCols8Vec(panels, n, &d[0], &s[0], lds, cols*k)
 		default:
 			packCols16Vec(panels, n, &d[0], &s[0], lds, cols*k)
 		}
@@ -258,7 +269,7 @@ func FMAPeak(n int) (flops int) {
 		return n * 24 * 16 * 2
 	case vector:
 		fmaPeakVec(n, &xy[0])
-		return n * 24 * 8 * 2
+		return n * 24 * vectorLanes * 2
 	}
 	return fmaPeakGeneric(n)
 }

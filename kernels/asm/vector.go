@@ -5,7 +5,7 @@ import (
 	"slices"
 )
 
-// Kernels names the best set of kernels this process uses: "purego", "avx2",
+// Kernels names the best set of kernels this process uses: "purego", "neon", "avx2",
 // "avx512" or "avx512bf16". See the package comment for what they share.
 func Kernels() string {
 	switch {
@@ -14,7 +14,7 @@ func Kernels() string {
 	case wide:
 		return "avx512"
 	case vector:
-		return "avx2"
+		return vectorName
 	}
 	return "purego"
 }

@@ -1,0 +1,3 @@
+module refrain/kernels/asm/neongen
+
+go 1.26
