@@ -82,68 +82,6 @@ func badTile16(t Tiles16, k2, a, b, c, ldc int) {
 		t, k2, a, b, c, ldc, MR16, NR16, NR16, MR16-1, NR16))
 }
 
-// Operand is a factor of a bfloat16 product as stored: float32 values, which are
-// rounded as by ToBF16 while they are packed, or bfloat16 values.
-type Operand struct {
-	wide []float32
-	half []uint16
-}
-
-// Float32Operand is a matrix of float32 values.
-func Float32Operand(x []float32) Operand { return Operand{wide: x} }
-
-// BF16Operand is a matrix of bfloat16 values, given as their bits.
-func BF16Operand(x []uint16) Operand { return Operand{half: x} }
-
-// Len returns the number of elements.
-func (o Operand) Len() int { return len(o.wide) + len(o.half) }
-
-// From returns the operand from element i on.
-func (o Operand) From(i int) Operand {
-	if o.wide != nil {
-		return Operand{wide: o.wide[i:]}
-	}
-	return Operand{half: o.half[i:]}
-}
-
-// PackA packs lines rows of a left operand, k deep, into panels of MR16:
-//
-//	dst[(q*K + p)*MR16 + i] = pair(q*MR16+i, 2p)    with K = (k+1)/2 pairs
-//
-// for i < MR16 and q < (lines+MR16-1)/MR16, where pair(l, kk) has element (l, kk)
-// in its lower half and (l, kk+1) in its upper half. Element (l, kk) is
-// src[l*lds+kk], or src[kk*lds+l] when trans is set, and +0 beyond lines and k. It
-// panics when src or dst is too short.
-func (t Tiles16) PackA(dst []uint32, src Operand, lds int, trans bool, lines, k int) {
-	t.pack("PackA", dst, MR16, src, lds, trans, lines, k)
-}
-
-// PackB packs lines columns of a right operand, k deep, into panels of NR16; see
-// PackA. trans is set where the operand is stored row after row, [k, lines].
-func (t Tiles16) PackB(dst []uint32, src Operand, lds int, trans bool, lines, k int) {
-	t.pack("PackB", dst, NR16, src, lds, trans, lines, k)
-}
-
-func (t Tiles16) pack(name string, dst []uint32, width int, src Operand, lds int, trans bool, lines, k int) {
-	room := (lines + width - 1) / width * width * ((k + 1) / 2)
-	rows, cols := lines, k
-	if trans {
-		rows, cols = k, lines
-	}
-	if k < 0 || lines < 0 {
-		badPack(name, len(dst), room, src.Len(), lds, rows, cols)
-	}
-	checkPack(name, len(dst), room, src.Len(), lds, rows, cols)
-	if lines == 0 || k == 0 {
-		return
-	}
-	if trans {
-		packCols16Generic(dst, width, src, lds, 0, lines, k)
-	} else {
-		packRows16Generic(dst, width, src, lds, lines, 0, k)
-	}
-}
-
 // PeakBF16 runs n rounds of the multiply-adds of BestTiles16 on registers alone
 // and returns the number of floating point operations made, as FMAPeak does for
 // float32. Where products of bfloat16 run on the float32 units, the peak is

@@ -1,0 +1,236 @@
+package main
+
+import (
+	"fmt"
+
+	. "github.com/mmcloughlin/avo/build"
+	. "github.com/mmcloughlin/avo/operand"
+	. "github.com/mmcloughlin/avo/reg"
+)
+
+// source is how the packers of bfloat16 pairs find their operand.
+type source struct {
+	suffix string // of the function names, before 512Vec
+	ctype  string
+	shift  uint64 // log2 of the bytes of an element
+}
+
+var sources = []source{{"F", "*float32", 2}, {"H", "*uint16", 1}}
+
+func (s source) bytes(elements int) int { return elements << s.shift }
+
+// rounding512 is rounding for sixteen lanes, on numbered registers, and leaves the
+// result in the upper halves of the lanes.
+type rounding512 struct{ one, half, quiet VecPhysical }
+
+// load sets the constants up in the given registers.
+func (c *rounding512) load() {
+	for _, v := range []struct {
+		name string
+		bits uint32
+		z    VecPhysical
+	}{{"bf16one", 1, c.one}, {"bf16half", 0x7fff, c.half}, {"bf16quiet512", 0x400000, c.quiet}} {
+		VPBROADCASTD(wide(v.name, v.bits), v.z)
+	}
+}
+
+// round leaves x, rounded, in t; see rounding.round.
+func (c *rounding512) round(x, t VecPhysical) {
+	VPSRLD(Imm(16), x, t)
+	VPANDD(c.one, t, t)
+	VPADDD(c.half, t, t)
+	VCMPPS(Imm(3), x, x, K1) // unordered
+	VPADDD(x, t, t)
+	VPORD(c.quiet, x, K1, t)
+}
+
+// store12 stores the low twelve lanes of z, and nothing else: what a longer store
+// would write is another panel's.
+func store12(z VecPhysical, to Mem) {
+	VMOVDQU(z.AsY(), to)
+	to.Disp += 32
+	VEXTRACTI32X4(Imm(2), z, to)
+}
+
+// transpose16 transposes 16x16 words in registers 0 to 15, of which the first live
+// hold rows and the others anything. Register i receives column i.
+func transpose16(live int) {
+	for a := 0; a < 16; a += 4 {
+		for q := max(a, live); q < a+4; q++ {
+			VPXORD(zmm(q), zmm(q), zmm(q))
+		}
+		if a >= live {
+			continue
+		}
+		t := 16 + a
+		VPUNPCKLDQ(zmm(a+1), zmm(a), zmm(t))
+		VPUNPCKHDQ(zmm(a+1), zmm(a), zmm(t+1))
+		VPUNPCKLDQ(zmm(a+3), zmm(a+2), zmm(t+2))
+		VPUNPCKHDQ(zmm(a+3), zmm(a+2), zmm(t+3))
+		VPUNPCKLQDQ(zmm(t+2), zmm(t), zmm(a))
+		VPUNPCKHQDQ(zmm(t+2), zmm(t), zmm(a+1))
+		VPUNPCKLQDQ(zmm(t+3), zmm(t+1), zmm(a+2))
+		VPUNPCKHQDQ(zmm(t+3), zmm(t+1), zmm(a+3))
+	}
+	// Now register 4g+c holds, in its four quarters q, rows 4g to 4g+3 of column 4q+c.
+	const even, odd = 0x88, 0xdd
+	for c := range 4 {
+		VSHUFI32X4(Imm(even), zmm(4+c), zmm(c), zmm(16+c))
+		VSHUFI32X4(Imm(odd), zmm(4+c), zmm(c), zmm(20+c))
+		VSHUFI32X4(Imm(even), zmm(12+c), zmm(8+c), zmm(24+c))
+		VSHUFI32X4(Imm(odd), zmm(12+c), zmm(8+c), zmm(28+c))
+	}
+	for c := range 4 {
+		VSHUFI32X4(Imm(even), zmm(24+c), zmm(16+c), zmm(c))
+		VSHUFI32X4(Imm(odd), zmm(24+c), zmm(16+c), zmm(8+c))
+		VSHUFI32X4(Imm(even), zmm(28+c), zmm(20+c), zmm(4+c))
+		VSHUFI32X4(Imm(odd), zmm(28+c), zmm(20+c), zmm(12+c))
+	}
+}
+
+// packRows16 emits the transposing packer of a panel of 12 or 32 rows.
+func packRows16(rows int, s source) {
+	name := fmt.Sprintf("packRows%d%s512Vec", rows, s.suffix)
+	begin(name, fmt.Sprintf("func(n int, dst *uint32, src %s, lds int)", s.ctype),
+		fmt.Sprintf("%s packs 32*n columns of %d rows of src, lds apart, to pairs of bfloat16, pair after pair. n is above 0.", name, rows))
+	n, dst, src, lds := param("n"), param("dst"), param("src"), param("lds")
+	SHLQ(Imm(s.shift), lds)
+	row := strides(src, lds, rows)
+	c := rounding512{zmm(29), zmm(30), zmm(31)}
+	Label("loop")
+	for g := 0; g < rows; g += 16 {
+		live := min(16, rows-g)
+		if s.shift == 2 {
+			c.load() // the transposition takes all registers
+		}
+		for i := range live {
+			at := row.at(g + i)
+			if s.shift == 1 {
+				VMOVDQU32(at, zmm(i))
+				continue
+			}
+			t := 16 + 4*(i%3)
+			for half := range 2 {
+				VMOVUPS(at, zmm(t+half))
+				c.round(zmm(t+half), zmm(t+2+half))
+				VPSRLD(Imm(16), zmm(t+2+half), zmm(t+2+half))
+				at.Disp += 64
+			}
+			VPACKUSDW(zmm(t+3), zmm(t+2), zmm(i))
+		}
+		transpose16(live)
+		for i := range 16 {
+			pair := i
+			if s.shift == 2 {
+				// VPACKUSDW leaves pairs 2q, 2q+1, 8+2q and 9+2q in quarter q.
+				pair = i/4*2 + i%2 + i/2%2*8
+			}
+			to := Mem{Base: dst, Disp: 4 * (pair*rows + g)}
+			if rows == 12 {
+				store12(zmm(i), to)
+			} else {
+				VMOVDQU32(zmm(i), to)
+			}
+		}
+	}
+	row.advance(s.bytes(32))
+	ADDQ(I32(int32(16*rows*4)), dst)
+	DECQ(n)
+	JNE(LabelRef("loop"))
+	end()
+}
+
+// packCols16 emits the packer for columns as stored: k2 pairs of rows through all
+// panels, which are 12 or 32 columns wide. 48 stands for four panels of 12 at a
+// time, which three vectors hold.
+func packCols16(width int, s source) {
+	name := fmt.Sprintf("packCols%d%s512Vec", width, s.suffix)
+	what := map[int]string{12: "panels of 12 columns", 32: "panels of 32 columns", 48: "groups of four panels of 12 columns"}[width]
+	begin(name, fmt.Sprintf("func(panels, k2 int, dst *uint32, src %s, lds, stride int)", s.ctype),
+		fmt.Sprintf("%s packs 2*k2 rows of src, lds apart, to %s of pairs of bfloat16, panels stride apart in dst. panels and k2 are above 0.", name, what))
+	panels, k2, dst, src := param("panels"), param("k2"), param("dst"), param("src")
+	lds, stride := param("lds"), param("stride")
+	SHLQ(Imm(s.shift), lds)
+	SHLQ(Imm(2), stride)
+	high, some := GP32(), GP32()
+	MOVL(U32(0xaaaaaaaa), high) // the upper halves of words
+	KMOVD(high, K2)
+	if width == 12 {
+		MOVL(U32(1<<12-1), some)
+		KMOVW(some, K3)
+	}
+	c := rounding512{zmm(29), zmm(30), zmm(31)}
+	if s.shift == 2 {
+		c.load()
+	}
+	load := func(from Mem, z VecPhysical) {
+		switch {
+		case s.shift == 2 && width == 12:
+			VMOVUPS_Z(from, K3, z)
+		case s.shift == 2:
+			VMOVUPS(from, z)
+		case width == 12:
+			VPMOVZXWD_Z(from, K3, z)
+		default:
+			VPMOVZXWD(from, z)
+		}
+	}
+	from, to, left := GP64(), GP64(), GP64()
+	Label("panel")
+	MOVQ(src, from)
+	MOVQ(dst, to)
+	MOVQ(k2, left)
+	Label("pair")
+	for v := range (width + 15) / 16 {
+		first, second := zmm(v), zmm(8+v)
+		at := Mem{Base: from, Disp: s.bytes(16 * v)}
+		load(at, first)
+		at.Index, at.Scale = lds, 1
+		load(at, second)
+		if s.shift == 2 {
+			c.round(first, zmm(16+v))
+			c.round(second, zmm(20+v))
+			VPSRLD(Imm(16), zmm(16+v), first)
+			VMOVDQU16(zmm(20+v), K2, first)
+		} else {
+			VPSLLD(Imm(16), second, second)
+			VPORD(second, first, first)
+		}
+	}
+	switch width {
+	case 12:
+		store12(zmm(0), Mem{Base: to})
+	case 32:
+		VMOVDQU32(zmm(0), Mem{Base: to})
+		VMOVDQU32(zmm(1), Mem{Base: to, Disp: 64})
+	case 48:
+		VALIGND(Imm(12), zmm(0), zmm(1), zmm(3))
+		VALIGND(Imm(8), zmm(1), zmm(2), zmm(4))
+		VALIGND(Imm(4), zmm(2), zmm(2), zmm(5))
+		panel := GP64()
+		MOVQ(to, panel)
+		for i, z := range []int{0, 3, 4, 5} {
+			store12(zmm(z), Mem{Base: panel})
+			if i < 3 {
+				ADDQ(stride, panel)
+			}
+		}
+	}
+	LEAQ(Mem{Base: from, Index: lds, Scale: 2}, from)
+	tile := width
+	if width == 48 {
+		tile = 12
+	}
+	ADDQ(Imm(uint64(4*tile)), to)
+	DECQ(left)
+	JNE(LabelRef("pair"))
+	ADDQ(I32(int32(s.bytes(width))), src)
+	if width == 48 {
+		LEAQ(Mem{Base: dst, Index: stride, Scale: 4}, dst)
+	} else {
+		ADDQ(stride, dst)
+	}
+	DECQ(panels)
+	JNE(LabelRef("panel"))
+	end()
+}

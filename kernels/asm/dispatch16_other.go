@@ -1,0 +1,16 @@
+//go:build !amd64 || purego
+
+package asm
+
+// The packers of bfloat16 pairs have no assembly here.
+
+func packRows12F512Vec(int, *uint32, *float32, int)           { panic(unreachable) }
+func packRows12H512Vec(int, *uint32, *uint16, int)            { panic(unreachable) }
+func packRows32F512Vec(int, *uint32, *float32, int)           { panic(unreachable) }
+func packRows32H512Vec(int, *uint32, *uint16, int)            { panic(unreachable) }
+func packCols12F512Vec(int, int, *uint32, *float32, int, int) { panic(unreachable) }
+func packCols12H512Vec(int, int, *uint32, *uint16, int, int)  { panic(unreachable) }
+func packCols32F512Vec(int, int, *uint32, *float32, int, int) { panic(unreachable) }
+func packCols32H512Vec(int, int, *uint32, *uint16, int, int)  { panic(unreachable) }
+func packCols48F512Vec(int, int, *uint32, *float32, int, int) { panic(unreachable) }
+func packCols48H512Vec(int, int, *uint32, *uint16, int, int)  { panic(unreachable) }

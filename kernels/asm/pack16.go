@@ -1,0 +1,199 @@
+package asm
+
+// Operand is a factor of a bfloat16 product as stored: float32 values, which are
+// rounded as by ToBF16 while they are packed, or bfloat16 values.
+type Operand struct {
+	wide []float32
+	half []uint16
+}
+
+// Float32Operand is a matrix of float32 values.
+func Float32Operand(x []float32) Operand { return Operand{wide: x} }
+
+// BF16Operand is a matrix of bfloat16 values, given as their bits.
+func BF16Operand(x []uint16) Operand { return Operand{half: x} }
+
+// Len returns the number of elements.
+func (o Operand) Len() int { return len(o.wide) + len(o.half) }
+
+// From returns the operand from element i on.
+func (o Operand) From(i int) Operand {
+	if o.wide != nil {
+		return Operand{wide: o.wide[i:]}
+	}
+	return Operand{half: o.half[i:]}
+}
+
+// PackA packs lines rows of a left operand, k deep, into panels of MR16:
+//
+//	dst[(q*K + p)*MR16 + i] = pair(q*MR16+i, 2p)    with K = (k+1)/2 pairs
+//
+// for i < MR16 and q < (lines+MR16-1)/MR16, where pair(l, kk) has element (l, kk)
+// in its lower half and (l, kk+1) in its upper half. Element (l, kk) is
+// src[l*lds+kk], or src[kk*lds+l] when trans is set, and +0 beyond lines and k. It
+// panics when src or dst is too short.
+func (t Tiles16) PackA(dst []uint32, src Operand, lds int, trans bool, lines, k int) {
+	t.pack("PackA", dst, MR16, src, lds, trans, lines, k)
+}
+
+// PackB packs lines columns of a right operand, k deep, into panels of NR16; see
+// PackA. trans is set where the operand is stored row after row, [k, lines].
+func (t Tiles16) PackB(dst []uint32, src Operand, lds int, trans bool, lines, k int) {
+	t.pack("PackB", dst, NR16, src, lds, trans, lines, k)
+}
+
+func (t Tiles16) pack(name string, dst []uint32, width int, src Operand, lds int, trans bool, lines, k int) {
+	room := (lines + width - 1) / width * width * ((k + 1) / 2)
+	rows, cols := lines, k
+	if trans {
+		rows, cols = k, lines
+	}
+	if k < 0 || lines < 0 {
+		badPack(name, len(dst), room, src.Len(), lds, rows, cols)
+	}
+	checkPack(name, len(dst), room, src.Len(), lds, rows, cols)
+	switch vec := wide && t.code != generic16; {
+	case lines == 0 || k == 0:
+	case vec && trans:
+		packCols16(dst, width, src, lds, lines, k)
+	case vec:
+		packRows16(dst, width, src, lds, lines, k)
+	case trans:
+		packCols16Generic(dst, width, src, lds, 0, lines, 0, k)
+	default:
+		packRows16Generic(dst, width, src, lds, 0, lines, 0, k)
+	}
+}
+
+// packRows16 leaves to the plain packers what does not fill panels and blocks of
+// 32 columns.
+func packRows16(dst []uint32, width int, src Operand, lds, lines, k int) {
+	k2, full, done := (k+1)/2, lines/width*width, k&^31
+	if done > 0 {
+		for l := 0; l < full; l += width {
+			d, s := &dst[l*k2], src.From(l*lds)
+			switch {
+			case width == MR16 && s.wide != nil:
+				packRows12F512Vec(done/32, d, &s.wide[0], lds)
+			case width == MR16:
+				packRows12H512Vec(done/32, d, &s.half[0], lds)
+			case s.wide != nil:
+				packRows32F512Vec(done/32, d, &s.wide[0], lds)
+			default:
+				packRows32H512Vec(done/32, d, &s.half[0], lds)
+			}
+		}
+	}
+	if done < k {
+		packRows16Generic(dst, width, src, lds, 0, full, done, k)
+	}
+	packRows16Generic(dst, width, src, lds, full, lines, 0, k)
+}
+
+// packCols16 goes through all panels with a few rows at a time, see packGroup, and
+// leaves to the plain packers what does not fill panels and pairs.
+func packCols16(dst []uint32, width int, src Operand, lds, lines, k int) {
+	k2, panels := (k+1)/2, lines/width
+	fours := 0 // groups of four narrow panels
+	if width == MR16 {
+		fours = panels / 4
+	}
+	for p := 0; p < k/2 && panels > 0; p += packGroup {
+		n := min(packGroup, k/2-p)
+		s := src.From(2 * p * lds)
+		if fours > 0 {
+			packPanels16(4*width, fours, n, dst[p*width:], s, lds, width*k2)
+		}
+		if rest := panels - 4*fours; rest > 0 {
+			packPanels16(width, rest, n, dst[(4*fours*k2+p)*width:], s.From(4*fours*width), lds, width*k2)
+		}
+	}
+	full := panels * width
+	packCols16Generic(dst, width, src, lds, 0, full, k&^1, k)
+	packCols16Generic(dst, width, src, lds, full, lines, 0, k)
+}
+
+func packPanels16(width, panels, k2 int, dst []uint32, src Operand, lds, stride int) {
+	d := &dst[0]
+	switch {
+	case width == 48 && src.wide != nil:
+		packCols48F512Vec(panels, k2, d, &src.wide[0], lds, stride)
+	case width == 48:
+		packCols48H512Vec(panels, k2, d, &src.half[0], lds, stride)
+	case width == MR16 && src.wide != nil:
+		packCols12F512Vec(panels, k2, d, &src.wide[0], lds, stride)
+	case width == MR16:
+		packCols12H512Vec(panels, k2, d, &src.half[0], lds, stride)
+	case src.wide != nil:
+		packCols32F512Vec(panels, k2, d, &src.wide[0], lds, stride)
+	default:
+		packCols32H512Vec(panels, k2, d, &src.half[0], lds, stride)
+	}
+}
+
+// line16 is how many elements the plain packers round at a time.
+const line16 = 64
+
+// bits returns n elements from i on as bfloat16 bits, in tmp where they have to be
+// rounded.
+func (o Operand) bits(tmp *[line16]uint16, i, n int) []uint16 {
+	if o.wide == nil {
+		return o.half[i : i+n]
+	}
+	ToBF16(tmp[:n], o.wide[i:i+n])
+	return tmp[:n]
+}
+
+// packRows16Generic packs lines [first, lines) of src from column from on, which is
+// even; first is a multiple of width.
+func packRows16Generic(dst []uint32, width int, src Operand, lds, first, lines, from, k int) {
+	var tmp [line16]uint16
+	k2 := (k + 1) / 2
+	for l := first; l < (lines+width-1)/width*width; l++ {
+		at := l/width*width*k2 + from/2*width + l%width
+		if l >= lines {
+			for range k2 - from/2 {
+				dst[at] = 0
+				at += width
+			}
+			continue
+		}
+		for kk := from; kk < k; kk += line16 {
+			v := src.bits(&tmp, l*lds+kk, min(line16, k-kk))
+			for len(v) > 1 {
+				dst[at] = uint32(v[0]) | uint32(v[1])<<16
+				at += width
+				v = v[2:]
+			}
+			if len(v) > 0 {
+				dst[at] = uint32(v[0])
+			}
+		}
+	}
+}
+
+// packCols16Generic packs columns [first, lines) of src from row from on, which is
+// even; first is a multiple of width.
+func packCols16Generic(dst []uint32, width int, src Operand, lds, first, lines, from, k int) {
+	var lowTmp, highTmp [line16]uint16
+	k2 := (k + 1) / 2
+	for l := first; l < lines; l += width {
+		n := min(width, lines-l)
+		panel := dst[l*k2 : (l+width)*k2]
+		for p := from / 2; p < k2; p++ {
+			row := panel[p*width : (p+1)*width]
+			low := src.bits(&lowTmp, 2*p*lds+l, n)
+			if 2*p+1 < k {
+				high := src.bits(&highTmp, (2*p+1)*lds+l, n)[:len(low)]
+				for i, v := range low {
+					row[i] = uint32(v) | uint32(high[i])<<16
+				}
+			} else {
+				for i, v := range low {
+					row[i] = uint32(v)
+				}
+			}
+			clear(row[n:])
+		}
+	}
+}
