@@ -242,7 +242,7 @@ func TestProperties16(t *testing.T) {
 		r := rand.New(rand.NewPCG(rapid.Uint64().Draw(rt, "seed"), 1))
 		a, b, c := operands(r, p, func(n int) []float32 { return make([]float32, n) })
 		for range rapid.IntRange(0, 3).Draw(rt, "extremes") {
-			special := rapid.SampledFrom([]uint32{0x00000001, 0x807fffff, 0x007f8000, 0x00800000, 0x9fc00000, 0x7f7fffff}).Draw(rt, "bits")
+			special := rapid.SampledFrom([]uint32{0x00000001, 0x807fffff, 0x007f8000, 0x00800000, 0x9fc00000, 0x7f7f0000}).Draw(rt, "bits")
 			for _, x := range [][]float32{a, b} {
 				if len(x) > 0 {
 					x[rapid.IntRange(0, len(x)-1).Draw(rt, "at")] = math.Float32frombits(special)
@@ -251,8 +251,8 @@ func TestProperties16(t *testing.T) {
 		}
 		want, _ := reference(p, wideOf(halfOf(a)), wideOf(halfOf(b)), c)
 		for _, w := range want {
-			if math.Abs(w) > 1e37 {
-				rt.Skip("overflow has no bound to check")
+			if !(math.Abs(w) <= 1e37) {
+				rt.Skip("infinities have no bound to check")
 			}
 		}
 		if err := check16(p, small, pools, a, b, c); err != nil {
