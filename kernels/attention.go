@@ -23,6 +23,9 @@ type AttentionArgs struct {
 // Keys of other documents are not touched at all. Later keys of the same
 // document may meet a weight of exactly zero, which leaves finite values
 // without influence to the bit.
+//
+// In bf16 the scores, their softmax and LSE are f32. A fast version may round the
+// weights, and in the gradient dS, where it multiplies them.
 var Attention = Kernel[AttentionArgs]{
 	Name: "attn",
 	Check: func(a *AttentionArgs) error {
@@ -52,8 +55,8 @@ var Attention = Kernel[AttentionArgs]{
 // causalPairs counts query-key pairs with key <= query.
 func causalPairs(b, t int) float64 { return float64(b) * float64(t) * float64(t+1) / 2 }
 
-// headRows finds heads inside the rows of a fused QKV buffer.
-type headRows[T real] struct {
+// headRows finds heads inside the rows of a fused QKV buffer, or of one like it.
+type headRows[T real | uint16] struct {
 	buf    []T
 	stride int // elements a row
 	c      int // head width

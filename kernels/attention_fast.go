@@ -31,10 +31,9 @@ func blockRows(t int) int {
 	return min(attnRows, max(asm.MR, stripFloats/t/asm.MR*asm.MR))
 }
 
-// heads is what both directions share: where operands lie, and what a worker
-// needs for itself.
+// heads is what both directions share: the shape, and what a worker needs for
+// itself.
 type heads struct {
-	qkv    headRows[float32]
 	seg    []int32
 	t      int // positions a row
 	h, kv  int
@@ -45,10 +44,9 @@ type heads struct {
 	serial []*gemm.Serial
 }
 
-func newHeads(h gpu.Host, qkv, seg gpu.Tensor, t, nh, nkv, c int) *heads {
+func newHeads(h gpu.Host, seg gpu.Tensor, t, nh, nkv, c int) *heads {
 	k := &heads{
-		qkv: headRows[float32]{gpu.Float32s(h, qkv), (nh + 2*nkv) * c, c}, seg: gpu.Int32s(h, seg),
-		t: t, h: nh, kv: nkv, c: c, scale: float32(1 / math.Sqrt(float64(c))), rows: blockRows(t),
+		seg: gpu.Int32s(h, seg), t: t, h: nh, kv: nkv, c: c, scale: float32(1 / math.Sqrt(float64(c))), rows: blockRows(t),
 	}
 	k.strip = (k.rows*t + 15) &^ 15
 	packs, threads := packing(h), h.Pool().Threads()
@@ -61,10 +59,6 @@ func newHeads(h gpu.Host, qkv, seg gpu.Tensor, t, nh, nkv, c int) *heads {
 	}).([]*gemm.Serial)
 	return k
 }
-
-// from is the buffer from row n, head i on: an operand of a product whose rows
-// are stride apart.
-func (r headRows[T]) from(n, i int) []T { return r.buf[n*r.stride+i*r.c:] }
 
 // documents calls f for every document of row b, as row numbers [start,end) of
 // the buffers.
@@ -79,30 +73,21 @@ func (k *heads) documents(b int, f func(start, end int)) {
 	}
 }
 
-// packRoom is the floats a worker needs to pack the keys or values of one
-// document, either way round.
-func packRoom(t, c int) int {
-	return (max(gemm.PackedLen(t, c), gemm.PackedLen(c, t)) + 15) &^ 15
-}
-
 // share cuts worker i's part, n floats long, out of s.
 func share(s []float32, i, n int) []float32 { return s[i*n : (i+1)*n] }
 
 func attentionFast(h gpu.Host, a *AttentionArgs) func() {
-	if a.QKV.DType == gpu.BF16 {
-		return nil
-	}
-	k, pool := newHeads(h, a.QKV, a.Seg, a.T, a.H, a.KV, a.C), h.Pool()
-	lse := gpu.Float32s(h, a.LSE)
-	o := headRows[float32]{gpu.Float32s(h, a.O), a.H * a.C, a.C}
-	threads, room := pool.Threads(), packRoom(a.T, a.C)
+	k, pool := newHeads(h, a.Seg, a.T, a.H, a.KV, a.C), h.Pool()
+	lse, threads := gpu.Float32s(h, a.LSE), pool.Threads()
 	strips := h.Scratch("attn.scores", threads*k.strip)
-	packs := h.Scratch("attn.packed", threads*2*room)
+	products := forwardProducts32
+	if a.QKV.DType == gpu.BF16 {
+		products = forwardProducts16
+	}
 	work := make([]attnForward, threads)
-	for i := range work {
+	for i, p := range products(h, a, k) {
 		w := &work[i]
-		*w = attnForward{heads: k, o: o, lse: lse, g: k.serial[i], s: share(strips, i, k.strip),
-			packK: share(packs, 2*i, room), packV: share(packs, 2*i+1, room)}
+		*w = attnForward{heads: k, products: p, lse: lse, s: share(strips, i, k.strip)}
 		w.body = w.document
 	}
 	tasks := func(worker, lo, hi int) {
@@ -118,21 +103,27 @@ func attentionFast(h gpu.Host, a *AttentionArgs) func() {
 // attnForward is one worker's forward pass over one (row, key head).
 type attnForward struct {
 	*heads
-	o            headRows[float32]
-	lse          []float32
-	g            *gemm.Serial
-	s            []float32
-	packK, packV []float32
-	keys, values gemm.Packed // of the document under way: transpose(K) and V
-	sums         [attnRows]float32
-	b, key       int
-	body         func(start, end int) // document, bound once
+	products forwardProducts
+	lse      []float32
+	s        []float32
+	sums     [attnRows]float32
+	b, key   int
+	body     func(start, end int) // document, bound once
+}
+
+// forwardProducts are the matrix products of the forward pass of one worker, in
+// the type of its operands. Rows are row numbers of the buffers.
+type forwardProducts interface {
+	// begin prepares the keys and values of key head key in rows [start,end).
+	begin(start, end, key int)
+	// scores sets s, rows x n, to rows q0 and on of query head q times the first n keys.
+	scores(q0, rows, n, q int, s []float32)
+	// output sets rows of the output to s times the first n values, over the sums.
+	output(q0, rows, n, q int, s, sums []float32)
 }
 
 func (w *attnForward) document(start, end int) {
-	n, kh, vh, ld := end-start, w.h+w.key, w.h+w.kv+w.key, w.qkv.stride
-	w.keys = gemm.PackB(w.packK, true, n, w.c, w.qkv.from(start, kh), ld)
-	w.values = gemm.PackB(w.packV, false, w.c, n, w.qkv.from(start, vh), ld)
+	w.products.begin(start, end, w.key)
 	group := w.h / w.kv
 	for q0 := start; q0 < end; q0 += w.rows {
 		for q := w.key * group; q < (w.key+1)*group; q++ {
@@ -144,7 +135,7 @@ func (w *attnForward) document(start, end int) {
 // block attends from rows [q0,q1) of query head q to the document so far.
 func (w *attnForward) block(start, q0, q1, q int) {
 	n, rows := q1-start, q1-q0
-	w.g.GemmPacked(false, rows, n, w.c, w.qkv.from(q0, q), w.qkv.stride, w.keys, false, w.s, n)
+	w.products.scores(q0, rows, n, q, w.s)
 	lse := w.lse[(w.b*w.h+q)*w.t-w.b*w.t:]
 	for i := range rows {
 		row := w.s[i*n : (i+1)*n]
@@ -155,42 +146,29 @@ func (w *attnForward) block(start, q0, q1, q int) {
 		clear(row[len(seen):])
 		lse[q0+i] = top + float32(math.Log(float64(sum)))
 	}
-	w.g.GemmPacked(false, rows, w.c, n, w.s, n, w.values, false, w.o.from(q0, q), w.o.stride)
 	// Dividing the C outputs is less work than dividing the n weights.
-	for i, sum := range w.sums[:rows] {
-		asm.Scale(w.o.at(q0+i, q), 1/sum)
-	}
+	w.products.output(q0, rows, n, q, w.s, w.sums[:rows])
 }
 
 func attentionBwdFast(h gpu.Host, a *AttentionBwdArgs) func() {
-	if a.QKV.DType == gpu.BF16 {
-		return nil
-	}
-	k, pool := newHeads(h, a.QKV, a.Seg, a.T, a.H, a.KV, a.C), h.Pool()
-	lse := gpu.Float32s(h, a.LSE)
-	o := headRows[float32]{gpu.Float32s(h, a.O), a.H * a.C, a.C}
-	do := headRows[float32]{gpu.Float32s(h, a.DO), a.H * a.C, a.C}
-	d := headRows[float32]{gpu.Float32s(h, a.DQKV), k.qkv.stride, a.C}
-	threads, room := pool.Threads(), packRoom(a.T, a.C)
+	k, pool := newHeads(h, a.Seg, a.T, a.H, a.KV, a.C), h.Pool()
+	lse, threads := gpu.Float32s(h, a.LSE), pool.Threads()
 	strips := h.Scratch("attn.scores", threads*k.strip)
 	dstrips := h.Scratch("attn.dscores", threads*k.strip)
-	packs := h.Scratch("attn.packed", threads*3*room)
+	products := backwardProducts32
+	if a.QKV.DType == gpu.BF16 {
+		products = backwardProducts16
+	}
 	work := make([]attnBackward, threads)
-	for i := range work {
+	for i, p := range products(h, a, k) {
 		w := &work[i]
-		*w = attnBackward{heads: k, o: o, do: do, d: d, lse: lse, g: k.serial[i],
-			s: share(strips, i, k.strip), ds: share(dstrips, i, k.strip),
-			packKT: share(packs, 3*i, room), packVT: share(packs, 3*i+1, room), packK: share(packs, 3*i+2, room)}
+		*w = attnBackward{heads: k, products: p, lse: lse, s: share(strips, i, k.strip), ds: share(dstrips, i, k.strip)}
 		w.body = w.document
 	}
 	tasks := func(worker, lo, hi int) {
 		w := &work[worker]
 		for i := lo; i < hi; i++ {
 			w.b, w.key = i/a.KV, i%a.KV
-			for n := w.b * a.T; n < (w.b+1)*a.T; n++ {
-				clear(d.at(n, a.H+w.key))
-				clear(d.at(n, a.H+a.KV+w.key))
-			}
 			k.documents(w.b, w.body)
 		}
 	}
@@ -201,44 +179,55 @@ func attentionBwdFast(h gpu.Host, a *AttentionBwdArgs) func() {
 // blocks, and inside a block query heads, in rising order.
 type attnBackward struct {
 	*heads
-	o, do, d              headRows[float32]
-	lse                   []float32
-	g                     *gemm.Serial
-	s, ds                 []float32
-	packKT, packVT, packK []float32
-	keysT, valuesT, keys  gemm.Packed // of the document under way
-	b, key                int
-	body                  func(start, end int) // document, bound once
+	products backwardProducts
+	lse      []float32
+	s, ds    []float32
+	b, key   int
+	body     func(start, end int) // document, bound once
+}
+
+// backwardProducts are the matrix products of the backward pass of one worker, in
+// the type of its operands. Rows are row numbers of the buffers.
+type backwardProducts interface {
+	// begin prepares the keys and values of key head key in rows [start,end), and
+	// sets their gradients to zero.
+	begin(start, end, key int)
+	// scores sets s and ds, rows x n, to rows q0 and on of query head q times the
+	// first n keys, and to those of the output's gradient times the first n values.
+	scores(q0, rows, n, q int, s, ds []float32)
+	// dot is row n of the output times its gradient, in query head q.
+	dot(n, q int) float32
+	// gradients sets rows q0 and on of the gradient of query head q to ds times the
+	// first n keys, and adds transpose(ds) times the queries and transpose(s) times the
+	// output's gradient to those of the first n keys and values.
+	gradients(q0, rows, n, q int, s, ds []float32)
+	// end completes the gradients of keys and values.
+	end()
 }
 
 func (w *attnBackward) document(start, end int) {
-	n, kh, vh, ld := end-start, w.h+w.key, w.h+w.kv+w.key, w.qkv.stride
-	w.keysT = gemm.PackB(w.packKT, true, n, w.c, w.qkv.from(start, kh), ld)
-	w.valuesT = gemm.PackB(w.packVT, true, n, w.c, w.qkv.from(start, vh), ld)
-	w.keys = gemm.PackB(w.packK, false, w.c, n, w.qkv.from(start, kh), ld)
+	w.products.begin(start, end, w.key)
 	group := w.h / w.kv
 	for q0 := start; q0 < end; q0 += w.rows {
 		for q := w.key * group; q < (w.key+1)*group; q++ {
 			w.block(start, q0, min(q0+w.rows, end), q)
 		}
 	}
+	w.products.end()
 }
 
 // block takes rows [q0,q1) of query head q back to the document so far.
 func (w *attnBackward) block(start, q0, q1, q int) {
-	n, rows, kh, vh, ld := q1-start, q1-q0, w.h+w.key, w.h+w.kv+w.key, w.qkv.stride
-	w.g.GemmPacked(false, rows, n, w.c, w.qkv.from(q0, q), ld, w.keysT, false, w.s, n)
-	w.g.GemmPacked(false, rows, n, w.c, w.do.from(q0, q), w.do.stride, w.valuesT, false, w.ds, n)
+	n, rows := q1-start, q1-q0
+	w.products.scores(q0, rows, n, q, w.s, w.ds)
 	lse := w.lse[(w.b*w.h+q)*w.t-w.b*w.t:]
 	for i := range rows {
 		seen := q0 - start + i + 1
 		p, dp := w.s[i*n:(i+1)*n], w.ds[i*n:(i+1)*n]
 		asm.ExpSum(p[:seen], p[:seen], w.scale, lse[q0+i])
-		asm.DSoftmax(p[:seen], dp[:seen], asm.Dot(w.o.at(q0+i, q), w.do.at(q0+i, q)), w.scale)
+		asm.DSoftmax(p[:seen], dp[:seen], w.products.dot(q0+i, q), w.scale)
 		clear(p[seen:])
 		clear(dp[seen:])
 	}
-	w.g.GemmPacked(false, rows, w.c, n, w.ds, n, w.keys, false, w.d.from(q0, q), ld)
-	w.g.Gemm(true, false, n, w.c, rows, w.ds, n, w.qkv.from(q0, q), ld, true, w.d.from(start, kh), ld)
-	w.g.Gemm(true, false, n, w.c, rows, w.s, n, w.do.from(q0, q), w.do.stride, true, w.d.from(start, vh), ld)
+	w.products.gradients(q0, rows, n, q, w.s, w.ds)
 }

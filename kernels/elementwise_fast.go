@@ -2,7 +2,6 @@ package kernels
 
 import (
 	"refrain/gpu"
-	"refrain/internal/num"
 	"refrain/kernels/asm"
 )
 
@@ -31,11 +30,6 @@ func addToFast(h gpu.Host, a *AddToArgs) func() {
 
 func castFast(h gpu.Host, a *CastArgs) func() {
 	dst, src, pool := gpu.BF16s(h, a.Dst), gpu.Float32s(h, a.Src), h.Pool()
-	part := func(_, lo, hi int) {
-		dst, src := dst[lo:hi], src[lo:hi]
-		for i, v := range src {
-			dst[i] = uint16(num.ToBF16(v))
-		}
-	}
+	part := func(_, lo, hi int) { asm.ToBF16(dst[lo:hi], src[lo:hi]) }
 	return func() { pool.For(len(dst), elementGrain, part) }
 }

@@ -13,77 +13,120 @@ import (
 // the garbage collector is never kept waiting.
 const expRun = 1 << 15
 
-// headLoss is the bound form of HeadLoss.
-type headLoss struct {
-	pool               *par.Pool
-	loss, x, w, dx, dw []float32
-	scale, logits      []float32
-	targets            []int32
-	n, v, d, chunk     int
-	full, tail         headPlans
-	accumulate         bool
-	rows               func(worker, lo, hi int) // work on rows of the chunk at first
-	first              int                      // token of the chunk's first row
-	clean              []float32                // [Chunk,D]: hidden states of a chunk with zeros where masked
+// headLoss is the bound form of HeadLoss over hidden states and a head stored as E.
+type headLoss[E gemm.Elem] struct {
+	pool           *par.Pool
+	loss, dw       []float32
+	x, w, dx       []E
+	scale, logits  []float32
+	targets        []int32
+	n, v, d, chunk int
+	full, tail     headProducts[E]
+	accumulate     bool
+	rows           func(worker, lo, hi int) // work on rows of the chunk at first
+	first          int                      // token of the chunk's first row
+	clean          []E                      // [Chunk,D]: hidden states of a chunk with zeros where masked
 }
 
-// headPlans are the products of one chunk size. dw[1] adds to dw, dw[0] does not.
+// headProducts are the products of one chunk size. inputs and weights take the
+// gradient of the logits; weights adds to dw where add is 1.
+type headProducts[E gemm.Elem] interface {
+	logits(x, w []E, logits []float32)
+	inputs(dlogits []float32, w, dx []E)
+	weights(add int, dlogits []float32, x []E, dw []float32)
+}
+
+// headPlans are those in f32. add[1] adds to dw, add[0] does not.
 type headPlans struct {
-	logits, dx *gemm.Plan
-	dw         [2]*gemm.Plan
+	score, dx *gemm.Plan
+	dw        [2]*gemm.Plan
+}
+
+func (p *headPlans) logits(x, w, logits []float32)        { p.score.Run(x, w, logits) }
+func (p *headPlans) inputs(dlogits, w, dx []float32)      { p.dx.Run(dlogits, w, dx) }
+func (p *headPlans) weights(add int, dl, x, dw []float32) { p.dw[add].Run(dl, x, dw) }
+
+// headPlans16 are those in bf16; the gradient of the logits, which is f32, is
+// rounded while it is packed.
+type headPlans16 struct {
+	score *gemm.Plan16[uint16, uint16]
+	dx    *gemm.Plan16[float32, uint16]
+	dw    [2]*gemm.Plan16[float32, uint16]
+}
+
+func (p *headPlans16) logits(x, w []uint16, logits []float32) { p.score.Run(x, w, logits) }
+func (p *headPlans16) inputs(dl []float32, w, dx []uint16)    { p.dx.RunRounded(dl, w, dx) }
+func (p *headPlans16) weights(add int, dl []float32, x []uint16, dw []float32) {
+	p.dw[add].Run(dl, x, dw)
 }
 
 func headLossFast(h gpu.Host, a *HeadLossArgs) func() {
 	if a.X.DType == gpu.BF16 {
-		return nil
+		clean := halves(h.Scratch("head_loss.x", (a.Logits.Dim(0)*a.X.Dim(1)+1)/2))
+		return bindHead(h, a, gpu.BF16s, clean, newHeadPlans16)
 	}
-	l := &headLoss{
-		pool: h.Pool(), loss: gpu.Float32s(h, a.Loss), x: gpu.Float32s(h, a.X), w: gpu.Float32s(h, a.W),
+	return bindHead(h, a, gpu.Float32s, h.Scratch("head_loss.x", a.Logits.Dim(0)*a.X.Dim(1)), newHeadPlans)
+}
+
+// bindHead binds a, whose hidden states and head view resolves.
+func bindHead[E gemm.Elem](h gpu.Host, a *HeadLossArgs, view func(gpu.Host, gpu.Tensor) []E, clean []E, plans func(h gpu.Host, m, v, d int) headProducts[E]) func() {
+	l := &headLoss[E]{
+		pool: h.Pool(), loss: gpu.Float32s(h, a.Loss), x: view(h, a.X), w: view(h, a.W),
 		logits: gpu.Float32s(h, a.Logits), targets: gpu.Int32s(h, a.Targets),
 		n: a.X.Dim(0), v: a.W.Dim(0), d: a.W.Dim(1), chunk: a.Logits.Dim(0), accumulate: a.AccumulateDW,
+		clean: clean,
 	}
 	if a.grads() {
 		l.scale = gpu.Float32s(h, a.Scale)
 	}
 	if !a.DX.IsZero() {
-		l.dx = gpu.Float32s(h, a.DX)
+		l.dx = view(h, a.DX)
 	}
 	if !a.DW.IsZero() {
 		l.dw = gpu.Float32s(h, a.DW)
 	}
-	l.clean = h.Scratch("head_loss.x", l.chunk*l.d)[:l.chunk*l.d]
-	l.full = l.plans(h, l.chunk)
+	l.full = plans(h, l.chunk, l.v, l.d)
 	if r := l.n % l.chunk; r != 0 {
-		l.tail = l.plans(h, r)
+		l.tail = plans(h, r, l.v, l.d)
 	}
 	l.rows = l.softmaxRows
 	return l.run
 }
 
-func (l *headLoss) plans(h gpu.Host, m int) (p headPlans) {
-	s := packing(h)
-	p.logits = gemm.NewPlan(s, l.pool, false, true, m, l.v, l.d, l.d, l.d, l.v, false)
-	if l.dx != nil {
-		p.dx = gemm.NewPlan(s, l.pool, false, false, m, l.d, l.v, l.v, l.d, l.d, false)
+func newHeadPlans(h gpu.Host, m, v, d int) headProducts[float32] {
+	s, pool := packing(h), h.Pool()
+	p := &headPlans{
+		score: gemm.NewPlan(s, pool, false, true, m, v, d, d, d, v, false),
+		dx:    gemm.NewPlan(s, pool, false, false, m, d, v, v, d, d, false),
 	}
-	if l.dw != nil {
-		for i, accumulate := range []bool{false, true} {
-			p.dw[i] = gemm.NewPlan(s, l.pool, true, false, l.v, l.d, m, l.v, l.d, l.d, accumulate)
-		}
+	for i, accumulate := range []bool{false, true} {
+		p.dw[i] = gemm.NewPlan(s, pool, true, false, v, d, m, v, d, d, accumulate)
 	}
 	return p
 }
 
-func (l *headLoss) run() {
+func newHeadPlans16(h gpu.Host, m, v, d int) headProducts[uint16] {
+	s, pool := packing(h), h.Pool()
+	p := &headPlans16{
+		score: gemm.NewPlan16[uint16, uint16](s, pool, false, true, m, v, d, d, d, v, false),
+		dx:    gemm.NewPlan16[float32, uint16](s, pool, false, false, m, d, v, v, d, d, false),
+	}
+	for i, accumulate := range []bool{false, true} {
+		p.dw[i] = gemm.NewPlan16[float32, uint16](s, pool, true, false, v, d, m, v, d, d, accumulate)
+	}
+	return p
+}
+
+func (l *headLoss[E]) run() {
 	written := 0 // 1 once dw holds something to add to
 	if l.accumulate {
 		written = 1
 	}
 	for l.first = 0; l.first < l.n; l.first += l.chunk {
 		m := min(l.chunk, l.n-l.first)
-		p := &l.full
+		p := l.full
 		if m < l.chunk {
-			p = &l.tail
+			p = l.tail
 		}
 		x := l.x[l.first*l.d : (l.first+m)*l.d]
 		switch l.masked(m) {
@@ -97,13 +140,13 @@ func (l *headLoss) run() {
 		default:
 			x = l.withoutMasked(x)
 		}
-		p.logits.Run(x, l.w, l.logits)
+		p.logits(x, l.w, l.logits)
 		l.pool.For(m, 4, l.rows)
 		if l.dx != nil {
-			p.dx.Run(l.logits, l.w, l.dx[l.first*l.d:])
+			p.inputs(l.logits, l.w, l.dx[l.first*l.d:])
 		}
 		if l.dw != nil {
-			p.dw[written].Run(l.logits, x, l.dw)
+			p.weights(written, l.logits, x, l.dw)
 			written = 1
 		}
 	}
@@ -113,7 +156,7 @@ func (l *headLoss) run() {
 }
 
 // masked counts the masked rows of a chunk of m.
-func (l *headLoss) masked(m int) (count int) {
+func (l *headLoss[E]) masked(m int) (count int) {
 	for _, target := range l.targets[l.first : l.first+m] {
 		if target == -1 {
 			count++
@@ -124,7 +167,7 @@ func (l *headLoss) masked(m int) (count int) {
 
 // withoutMasked copies the chunk's hidden states with zeros for masked rows, so
 // that what stands there cannot reach dw even when it is not finite.
-func (l *headLoss) withoutMasked(x []float32) []float32 {
+func (l *headLoss[E]) withoutMasked(x []E) []E {
 	copy(l.clean, x)
 	for i := range len(x) / l.d {
 		if l.targets[l.first+i] == -1 {
@@ -136,7 +179,7 @@ func (l *headLoss) withoutMasked(x []float32) []float32 {
 
 // softmaxRows turns logits of rows [lo,hi) of the chunk into losses and, where
 // gradients are wanted, into the logits' gradient.
-func (l *headLoss) softmaxRows(_, lo, hi int) {
+func (l *headLoss[E]) softmaxRows(_, lo, hi int) {
 	for i := lo; i < hi; i++ {
 		row, target := l.logits[i*l.v:(i+1)*l.v], l.targets[l.first+i]
 		checkTarget(l.first+i, target, l.v)

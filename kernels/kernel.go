@@ -47,7 +47,7 @@ type Kernel[A any] struct {
 	// Wide is the same loops as Ref over float64 memory; gradient checks use it.
 	Wide func(h WideHost, a *A)
 	// Fast resolves slices, plans and closures once and returns a body that
-	// allocates nothing. When it is nil, or the body is, Ref runs.
+	// allocates nothing. When it is nil, Ref runs.
 	Fast func(h gpu.Host, a *A) func()
 	// CUDA enqueues the device version, nil where there is none.
 	CUDA func(l gpu.Launcher, a *A) error
@@ -92,12 +92,10 @@ func (o *op[A]) BindHost(h gpu.Host) func() {
 	if w, ok := h.(WideHost); ok {
 		return func() { o.k.Wide(w, &o.a) }
 	}
-	if !h.Reference() && o.k.Fast != nil {
-		if body := o.k.Fast(h, &o.a); body != nil {
-			return body
-		}
+	if h.Reference() || o.k.Fast == nil {
+		return func() { o.k.Ref(h, &o.a) }
 	}
-	return func() { o.k.Ref(h, &o.a) }
+	return o.k.Fast(h, &o.a)
 }
 
 var errNoCUDA = errors.New("has no CUDA version")

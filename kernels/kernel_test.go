@@ -110,9 +110,7 @@ func exactly[A any](k *Kernel[A], name string, args func(b *kerneltest.Builder) 
 
 // halved is of with these tensors in bfloat16.
 func halved[A any](k *Kernel[A], name string, args func(b *kerneltest.Builder) A, half ...string) trial {
-	c := of(k, name+" bf16", inHalf(args, half...))
-	c.Allocates = true
-	return c
+	return of(k, name+" bf16", inHalf(args, half...))
 }
 
 // inHalf makes the arguments of args with these tensors in bfloat16.

@@ -6,10 +6,7 @@ import (
 )
 
 func ropeFast(h gpu.Host, a *RoPEArgs) func() {
-	if a.QKV.DType == gpu.BF16 {
-		return nil
-	}
-	qkv, cos, sin := gpu.Float32s(h, a.QKV), gpu.Float32s(h, a.Cos), gpu.Float32s(h, a.Sin)
+	cos, sin := gpu.Float32s(h, a.Cos), gpu.Float32s(h, a.Sin)
 	half, q, heads, pool := a.C/2, (a.H+2*a.KV)*a.C, a.H+a.KV, h.Pool()
 	var seg []int32
 	if a.Reset {
@@ -19,13 +16,29 @@ func ropeFast(h gpu.Host, a *RoPEArgs) func() {
 	if a.Inverse {
 		rotate = asm.RopeInv
 	}
-	rows := func(_, lo, hi int) {
+	// turnRow rotates the heads of row n by the angles of position p.
+	var turnRow func(worker, n, p int)
+	if a.QKV.DType == gpu.BF16 {
+		qkv, room := gpu.BF16s(h, a.QKV), newParts(h, 1, 2*half*heads)
+		turnRow = func(worker, n, p int) {
+			row := qkv[n*q : n*q+2*half*heads]
+			wide := room.widened(worker, 0, row)
+			turn(rotate, wide, heads, cos[p*half:(p+1)*half], sin[p*half:(p+1)*half])
+			asm.ToBF16(row, wide)
+		}
+	} else {
+		qkv := gpu.Float32s(h, a.QKV)
+		turnRow = func(_, n, p int) {
+			turn(rotate, qkv[n*q:], heads, cos[p*half:(p+1)*half], sin[p*half:(p+1)*half])
+		}
+	}
+	rows := func(worker, lo, hi int) {
 		for n := lo; n < hi; n++ {
 			p := n % a.T
 			if seg != nil {
 				p -= int(seg[n])
 			}
-			turn(rotate, qkv[n*q:], heads, cos[p*half:(p+1)*half], sin[p*half:(p+1)*half])
+			turnRow(worker, n, p)
 		}
 	}
 	return func() { pool.For(a.B*a.T, rowGrain, rows) }
