@@ -52,7 +52,7 @@ llmc() {
 		return 1
 	fi
 	mkdir -p .env/llmc
-	cc -O3 -march=native -w -I "$LLMC" -o .env/llmc/loader llmc_loader.c || return 1
+	cc -O3 -march=native -w -I "$LLMC" -o .env/llmc/loader llmc_loader.c -lm || return 1
 	{ git -C "$LLMC" rev-parse HEAD 2>/dev/null || sha256sum <"$LLMC/llmc/dataloader.h"; } >.env/llmc/versions.txt
 }
 [ $# -gt 0 ] || set -- base

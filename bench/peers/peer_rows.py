@@ -55,7 +55,7 @@ class Ring:
         self.k = self.sum = 0
 
     def put(self, batch):
-        buf = self.bufs[self.k]
+        buf = self.bufs[self.k][:len(batch)]
         self.k = (self.k + 1) % 4
         np.copyto(buf, batch, casting="unsafe")
         self.sum += int(buf.ravel()[::16].sum())
@@ -65,19 +65,15 @@ class Ring:
 def deliver(loader, spec, q, ring):
     pace, waits = q.get("pace", 0), []
     began = time.perf_counter()
-    epoch, it = q["epoch"], None
+    epoch = q["epoch"]
+    it = iter(loader.batches(q["setting"], q["mode"], epoch))
     tokens = found = 0
     start = None
     while True:
-        if it is None:
-            it = iter(loader.batches(q["setting"], q["mode"], epoch))
         t0 = time.perf_counter()
         batch = next(it, None)
-        if batch is None:
-            epoch, it = epoch + 1, None
-            if q.get("once"):
-                break
-            t0 = time.perf_counter()
+        if batch is None:  # the gap between epochs is part of the wait
+            epoch += 1
             it = iter(loader.batches(q["setting"], q["mode"], epoch))
             batch = next(it)
         ring.put(batch)
@@ -85,7 +81,7 @@ def deliver(loader, spec, q, ring):
         if start is None:
             first, start, c0 = now - began, now, cpu()
         else:
-            tokens += spec["B"] * spec["T"]
+            tokens += len(batch) * spec["T"]
             waits.append(now - t0)
             found += now - t0 <= found_within * pace
         if now - start >= q["limit"]:
