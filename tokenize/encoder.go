@@ -183,7 +183,7 @@ func (e *Encoder) appendLong(dst []uint32, piece []byte) []uint32 {
 func (e *Encoder) merge(dst []uint32, piece []byte) []uint32 {
 	// A short token that merging produces needs no looking up.
 	if e.whole && (len(piece) > maxKey || !e.reachable) {
-		if id, ok := e.t.index.find(piece); ok {
+		if id, ok := e.t.find(piece); ok {
 			return append(dst, id)
 		}
 	}

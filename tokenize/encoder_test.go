@@ -17,7 +17,7 @@ func reference(t *Tokenizer, rank map[[2]uint32]int, text []byte) []uint32 {
 	var out []uint32
 	for i := 0; i < len(text); {
 		j := t.fam.next(text, i)
-		if id, ok := t.index.find(text[i:j]); ok && t.wholePiece {
+		if id, ok := t.find(text[i:j]); ok && t.wholePiece {
 			out = append(out, id)
 		} else {
 			out = append(out, mergeNaive(t, rank, text[i:j])...)

@@ -54,6 +54,9 @@ func readLimited(r io.Reader) ([]byte, error) {
 	return b, nil
 }
 
+// bytesOfMerge is about what a file without blanks has for a merge.
+const bytesOfMerge = 24
+
 // bytesOfEntry is about what tokenizer.json has for a token, its id and its merge.
 const bytesOfEntry = 48
 
@@ -66,15 +69,21 @@ type jsonFile struct {
 	mergesAt int               // where merges are that stand before the vocabulary
 	seen     map[string]bool
 	template template
-	next     uint32 // the name that the next merge probably makes: files list both in one order
+	made     uint32 // the name that the last merge made
 
-	left, right, scratch []byte // of a merge: its names, and their bytes one after the other
+	buf                  [4 << 10]byte // names that are being read
+	left, right, scratch []byte        // of a merge: its names, and their bytes one after the other
+
+	pending    [64]pendingMerge
+	numPending int
+	touched    uint64 // what was read only for having been read
 }
 
 func loadJSON(b []byte, o LoadOptions) (*Tokenizer, error) {
 	f := &jsonFile{seen: map[string]bool{}}
 	f.allowMissing = o.AllowMissingBytes
 	f.bos, f.eos = none, none
+	f.joined = true
 	s := &jsonScanner{b: bytes.TrimPrefix(b, []byte("\xef\xbb\xbf"))}
 	s.object(func(name string) { f.topLevel(s, name) })
 	s.end()
@@ -237,7 +246,21 @@ func (f *jsonFile) model(s *jsonScanner, name string) {
 		f.names.offsets = make([]uint32, 1, room+1)
 		f.ids = make([]uint32, 0, room)
 		f.odd = map[string]uint32{}
-		s.members(func(name []byte) { f.entry(s, name) })
+		s.group('{', '}', func() {
+			if len(f.ids)-f.names.len() >= len(f.pending) {
+				f.indexNew(s)
+			}
+			if s.err == nil && len(f.ids)+len(f.odd) < maxVocab && f.quickEntry(s) {
+				return
+			}
+			name := s.text()
+			if s.expect(':') {
+				f.entry(s, name)
+			}
+		})
+		if s.err == nil {
+			f.indexNew(s)
+		}
 	case "merges":
 		if f.odd == nil { // they are resolved when all names are known
 			s.peek()
@@ -269,47 +292,82 @@ func (f *jsonFile) entry(s *jsonScanner, name []byte) {
 		return
 	}
 	x.text, x.offsets = text, append(x.offsets, uint32(len(text)))
-	if _, ok := x.add(uint32(len(f.ids))); !ok {
-		s.fail("vocabulary entry %q is given twice", name)
-		return
-	}
 	f.ids = append(f.ids, s.id())
 }
 
+// indexNew makes the entries that are new since the last time found. Like the parts of
+// merges they are looked up together.
+func (f *jsonFile) indexNew(s *jsonScanner) {
+	x := &f.names
+	from, to := uint32(x.len()), uint32(len(f.ids))
+	for i := from; i < to; i++ {
+		f.touched += x.touch(x.at(i))
+	}
+	for i := from; i < to; i++ {
+		if _, ok := x.add(i); !ok {
+			s.fail("vocabulary entry %q is given twice", byteName(x.at(i)))
+			return
+		}
+	}
+}
+
+// versionMark begins the line of old merges files that is no merge.
+const versionMark = "#version"
+
 // readMerges reads both forms: "a b" and ["a", "b"].
 func (f *jsonFile) readMerges(s *jsonScanner) {
-	limit := maxMergeRatio * (len(f.ids) + len(f.odd))
-	f.merges = make([]merge, 0, len(f.ids))
+	f.merges = make([]merge, 0, max(len(f.ids), (len(s.b)-s.i)/bytesOfMerge))
 	s.array(func() {
-		if s.peek() == '"' {
-			line := s.text()
-			if bytes.HasPrefix(line, []byte("#version")) {
-				return // Hugging Face takes it for the head of an old merges file
-			}
-			k := bytes.IndexByte(line, ' ')
-			if s.err == nil && (k <= 0 || k == len(line)-1 || bytes.IndexByte(line[k+1:], ' ') >= 0) {
-				s.fail("merge %q is not two tokens with a space between", line)
-			}
-			if s.err == nil {
-				f.left, f.right = append(f.left[:0], line[:k]...), append(f.right[:0], line[k+1:]...)
-			}
-		} else {
-			n := 0
-			s.array(func() {
-				n++
-				f.left, f.right = f.right, append(f.left[:0], s.text()...)
-			})
-			if s.err == nil && n != 2 {
-				s.fail("a merge has %d parts, want 2", n)
+		if f.numPending == len(f.pending) {
+			if f.settleMerges(s); s.err != nil {
+				return
 			}
 		}
-		if len(f.merges) == limit {
-			s.fail("more merges than four for each of %d vocabulary entries; the limit is %d", limit/maxMergeRatio, limit)
+		if len(f.merges)+f.numPending < f.mergeLimit() && f.quickMerge(s) {
+			return
 		}
-		if s.err == nil {
-			f.merge(s)
+		if f.settleMerges(s); s.err == nil {
+			f.slowMerge(s)
 		}
 	})
+	if s.err == nil {
+		f.settleMerges(s)
+	}
+}
+
+// mergeLimit is how many merges a file may have.
+func (f *jsonFile) mergeLimit() int { return maxMergeRatio * (len(f.ids) + len(f.odd)) }
+
+// slowMerge reads any merge.
+func (f *jsonFile) slowMerge(s *jsonScanner) {
+	if s.peek() == '"' {
+		line := s.text()
+		if bytes.HasPrefix(line, []byte(versionMark)) {
+			return // Hugging Face takes it for the head of an old merges file
+		}
+		k := bytes.IndexByte(line, ' ')
+		if s.err == nil && (k <= 0 || k == len(line)-1 || bytes.IndexByte(line[k+1:], ' ') >= 0) {
+			s.fail("merge %q is not two tokens with a space between", line)
+		}
+		if s.err == nil {
+			f.left, f.right = append(f.left[:0], line[:k]...), append(f.right[:0], line[k+1:]...)
+		}
+	} else {
+		n := 0
+		s.array(func() {
+			n++
+			f.left, f.right = f.right, append(f.left[:0], s.text()...)
+		})
+		if s.err == nil && n != 2 {
+			s.fail("a merge has %d parts, want 2", n)
+		}
+	}
+	if limit := f.mergeLimit(); len(f.merges) == limit {
+		s.fail("more merges than four for each of %d vocabulary entries; the limit is %d", limit/maxMergeRatio, limit)
+	}
+	if s.err == nil {
+		f.merge(s)
+	}
 }
 
 // merge finds the ids of f.left, f.right and of both together.
@@ -330,19 +388,13 @@ func (f *jsonFile) merge(s *jsonScanner) {
 		{&m.id, plainLeft && plainRight, b, func() string { return string(f.left) + string(f.right) }},
 	} {
 		i, ok := uint32(0), false
-		switch {
-		case part.id == &m.id && part.plain && f.next < uint32(len(f.ids)) && string(f.names.at(f.next)) == string(part.bytes):
-			i, ok = f.ids[f.next], true
-			f.next++
-		case part.plain:
+		if part.plain {
 			if i, ok = f.names.find(part.bytes); ok {
-				if part.id == &m.id {
-					f.next = i + 1
-				}
 				i = f.ids[i]
 			}
-		default:
+		} else {
 			i, ok = f.odd[part.name()]
+			f.joined = false
 		}
 		if !ok {
 			s.fail("merge %d (%q, %q) needs %q, which is not in the vocabulary", len(f.merges), f.left, f.right, part.name())
@@ -370,6 +422,7 @@ func (f *jsonFile) resolve() error {
 			if i, ok = f.names.find(b); ok {
 				id = f.ids[i]
 				control[i] = a.Special || string(b) != a.Content
+				f.joined = f.joined && string(b) == a.Content // else its bytes are not those of its name
 			}
 		}
 		if ok && a.ID != id {
@@ -381,12 +434,24 @@ func (f *jsonFile) resolve() error {
 			return fmt.Errorf("vocabulary entry %q (id %d) is not in the byte alphabet and no added token", name, f.odd[name])
 		}
 	}
-	f.tokens = make([]token, 0, len(f.ids))
+	flat := f.joined
 	for i, id := range f.ids {
-		if !control[uint32(i)] {
-			f.tokens = append(f.tokens, token{f.names.at(uint32(i)), id})
-		}
+		flat = flat && int(id) == i
 	}
-	sortTokens(f.tokens)
+	if flat {
+		f.flat = make([]bool, len(f.ids))
+		for i := range f.flat {
+			f.flat[i] = !control[uint32(i)]
+		}
+	} else {
+		f.tokens = make([]token, 0, len(f.ids))
+		for i, id := range f.ids {
+			if !control[uint32(i)] {
+				f.tokens = append(f.tokens, token{f.names.at(uint32(i)), id})
+			}
+		}
+		sortTokens(f.tokens)
+	}
+	f.index, f.idsOf = &f.names, f.ids
 	return f.template.roles(&f.source, added)
 }

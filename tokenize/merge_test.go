@@ -58,7 +58,7 @@ func unordered(t testing.TB) *Tokenizer {
 		if len(k.bytes) < 3 {
 			continue
 		}
-		if rest, ok := tok.index.find(k.bytes[1:]); ok {
+		if rest, ok := tok.find(k.bytes[1:]); ok {
 			m := merge{flip(tok.table.byteID[k.bytes[0]]), flip(rest), flip(k.id)}
 			if !slices.Contains(s.merges, m) {
 				s.merges = append(s.merges, m)
@@ -192,7 +192,7 @@ func TestCraftedPairs(t *testing.T) {
 		if pair*golden64>>m.shift != 0 {
 			continue
 		}
-		if err := m.add(uint32(pair>>20), uint32(pair&(1<<20-1)), uint32(added)); err != nil {
+		if _, err := m.add(uint32(pair>>20), uint32(pair&(1<<20-1)), uint32(added)); err != nil {
 			if added != maxProbing+1 {
 				t.Errorf("refused after %d pairs, want %d", added, maxProbing+1)
 			}

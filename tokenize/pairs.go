@@ -24,14 +24,13 @@ const (
 type mergeTable struct {
 	byteID [256]uint32 // id of each single-byte token; none where the vocabulary lacks it
 	dense  []uint32    // [65536] value for two bytes, by first<<8|second; none without a merge
-	slots  []uint64    // open addressing: left(20) right(20) value(24); emptySlot
+	slots  []uint64    // open addressing: left(20) right(20) value+1(24); 0 is free
 	shift  uint        // 64 - log2(len(slots))
 	ids    []uint32    // value -> id, or nil
 	filter []uint64    // a bit for the hash of each pair; most questions are about pairs that do not merge
 }
 
 const (
-	emptySlot  = ^uint64(0)
 	golden64   = 0x9e3779b97f4a7c15
 	valueBits  = 24
 	valueMask  = 1<<valueBits - 1
@@ -42,7 +41,7 @@ const (
 var errPairCluster = errors.New("merges collide too often in the pair table; the file looks crafted")
 
 func newMergeTable(byteID [256]uint32, numPairs int) *mergeTable {
-	log := bits.Len(uint(max(2*numPairs, 16) - 1)) // load at most one half
+	log := bits.Len(uint(max(5*numPairs/3, 16) - 1)) // load at most three fifths
 	m := &mergeTable{
 		byteID: byteID,
 		dense:  make([]uint32, 1<<16),
@@ -53,30 +52,28 @@ func newMergeTable(byteID [256]uint32, numPairs int) *mergeTable {
 	for i := range m.dense {
 		m.dense[i] = none
 	}
-	for i := range m.slots {
-		m.slots[i] = emptySlot
-	}
 	return m
 }
 
-// add records a merge; a pair that is there already gets the new value.
-func (m *mergeTable) add(left, right, value uint32) error {
+// add records a merge; a pair that is there already gets the new value, and again says so.
+func (m *mergeTable) add(left, right, value uint32) (again bool, err error) {
 	key := uint64(left)<<20 | uint64(right)
 	i := key * golden64 >> m.shift
 	for n := 0; ; n++ {
 		s := m.slots[i]
-		if s == emptySlot || s>>valueBits == key {
+		if s == 0 || s>>valueBits == key {
+			again = s != 0
 			break
 		}
 		if n == maxProbing {
-			return errPairCluster
+			return false, errPairCluster
 		}
 		i = (i + 1) & uint64(len(m.slots)-1)
 	}
 	f := key * golden64 >> (64 - filterBits)
 	m.filter[f>>6] |= 1 << (f & 63)
-	m.slots[i] = key<<valueBits | uint64(value)
-	return nil
+	m.slots[i] = key<<valueBits | uint64(value+1)
+	return again, nil
 }
 
 // setDense records the merge of two single bytes for the first round of a piece.
@@ -95,12 +92,9 @@ func (m *mergeTable) value(left, right uint32) uint32 {
 	slots := m.slots
 	mask := uint64(len(slots) - 1)
 	for i := h >> m.shift; ; i++ {
-		s := slots[i&mask]
-		if s>>valueBits == key {
-			return uint32(s & valueMask)
-		}
-		if s == emptySlot {
-			return none
+		// A free slot ends the search with 0-1, which is none.
+		if s := slots[i&mask]; s>>valueBits == key || s == 0 {
+			return uint32(s&valueMask) - 1
 		}
 	}
 }

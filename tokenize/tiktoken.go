@@ -119,7 +119,7 @@ func recoverMerges(tokens []token) ([]merge, error) {
 			continue
 		}
 		merges = append(merges, merge{parts[0], parts[1], k.id})
-		if err := table.add(parts[0], parts[1], k.id); err != nil {
+		if _, err := table.add(parts[0], parts[1], k.id); err != nil {
 			return nil, err
 		}
 		if len(k.bytes) == 2 {

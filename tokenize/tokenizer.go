@@ -2,11 +2,11 @@ package tokenize
 
 import (
 	"bytes"
+	"cmp"
 	"crypto/sha256"
 	"fmt"
 	"io"
 	"slices"
-	"sort"
 	"sync"
 )
 
@@ -22,7 +22,8 @@ type Tokenizer struct {
 	special []bool   // [VocabSize]
 	plain   []bool   // [VocabSize] ordinary tokens: what text can become
 
-	index   byteIndex // ids of the ordinary tokens by their bytes
+	index   byteIndex // finds tokens by their bytes: find
+	ids     []uint32  // of what index finds; nil where it finds ids
 	merges  []merge   // in rank order, each pair once
 	table   *mergeTable
 	missing int // single bytes without a token
@@ -68,6 +69,11 @@ type source struct {
 	rawPost      []byte
 	rawTrunc     []byte
 	rawPad       []byte
+
+	index  *byteIndex // has all tokens and maybe more; nil to have it made
+	idsOf  []uint32   // of what index finds
+	flat   []bool     // where all ids of index are in order from 0, instead of tokens: which are ordinary ones
+	joined bool       // every merge is known to join its parts
 }
 
 type token struct {
@@ -81,14 +87,10 @@ func build(s source) (*Tokenizer, error) {
 		fam: s.fam, wholePiece: s.wholePiece, added: s.added,
 		unkToken: s.unkToken, rawPost: s.rawPost, rawTrunc: s.rawTrunc, rawPad: s.rawPad,
 	}
-	if err := t.setTokens(s.tokens); err != nil {
+	if err := t.setTokens(s); err != nil {
 		return nil, err
 	}
-	var err error
-	if t.merges, err = lastOfEach(s.merges); err != nil {
-		return nil, err
-	}
-	if err := t.setMerges(s.allowMissing); err != nil {
+	if err := t.setMerges(s.merges, s.allowMissing, s.joined); err != nil {
 		return nil, err
 	}
 	t.setRoles(s.bos, s.eos)
@@ -105,57 +107,40 @@ func build(s source) (*Tokenizer, error) {
 }
 
 // setTokens lays out the bytes of ordinary and added tokens by id.
-func (t *Tokenizer) setTokens(tokens []token) error {
-	size := 0
-	for _, k := range tokens {
+func (t *Tokenizer) setTokens(s source) error {
+	slices.SortFunc(t.added, func(a, b AddedToken) int { return cmp.Compare(a.ID, b.ID) })
+	size := len(s.flat)
+	for _, k := range s.tokens {
 		size = max(size, int(k.id)+1)
 	}
-	sort.Slice(t.added, func(i, j int) bool { return t.added[i].ID < t.added[j].ID })
 	for _, a := range t.added {
 		size = max(size, int(a.ID)+1)
 	}
 	if size > maxVocab {
 		return fmt.Errorf("id %d is above the limit of %d", size-1, maxVocab-1)
 	}
-	byID := make([][]byte, size)
 	t.special, t.plain = make([]bool, size), make([]bool, size)
-	total := 0
-	for _, k := range tokens {
-		switch {
-		case len(k.bytes) == 0 || len(k.bytes) > maxTokenBytes:
-			return fmt.Errorf("token %d has %d bytes; 1 to %d are allowed", k.id, len(k.bytes), maxTokenBytes)
-		case byID[k.id] != nil:
-			return fmt.Errorf("id %d is given to two tokens, %q and %q", k.id, byID[k.id], k.bytes)
-		}
-		byID[k.id] = k.bytes
-		t.plain[k.id] = true
-		total += len(k.bytes)
+	lay := t.layTokens
+	if s.flat != nil {
+		lay = t.layFlat
 	}
-	if err := t.placeAdded(byID, &total); err != nil {
+	if err := lay(s); err != nil {
 		return err
 	}
-	t.text = make([]byte, 0, total)
-	t.offsets = make([]uint32, size+1)
-	for id, b := range byID {
-		t.text = append(t.text, b...)
-		t.offsets[id+1] = uint32(len(t.text))
-	}
-	t.index = newByteIndex(len(tokens))
-	t.index.text, t.index.offsets = t.text, t.offsets
-	for id := range uint32(size) {
-		if !t.plain[id] {
-			continue
+	if s.index != nil {
+		t.index, t.ids = *s.index, s.idsOf
+		if s.flat != nil {
+			t.index.text, t.index.offsets, t.ids = t.text, t.offsets, nil
 		}
-		if other, ok := t.index.add(id); !ok {
-			return fmt.Errorf("ids %d and %d have the same bytes %q", other, id, t.bytesOf(id))
-		}
+	} else if err := t.makeIndex(len(s.tokens)); err != nil {
+		return err
 	}
 	for _, a := range t.added {
 		if t.plain[a.ID] {
 			continue
 		}
 		if named, ok := nameBytes(a.Content); ok {
-			if id, ok := t.index.find(named); ok {
+			if id, ok := t.find(named); ok {
 				return fmt.Errorf("added token %q is spelled like the ordinary token %d in the byte alphabet", a.Content, id)
 			}
 		}
@@ -163,8 +148,81 @@ func (t *Tokenizer) setTokens(tokens []token) error {
 	return nil
 }
 
-// placeAdded puts the added tokens among the others.
-func (t *Tokenizer) placeAdded(byID [][]byte, total *int) error {
+// layTokens lays out tokens that come in any order.
+func (t *Tokenizer) layTokens(s source) error {
+	byID := make([][]byte, len(t.plain))
+	total := 0
+	for _, k := range s.tokens {
+		if err := checkLength(k.id, len(k.bytes)); err != nil {
+			return err
+		}
+		if byID[k.id] != nil {
+			return fmt.Errorf("id %d is given to two tokens, %q and %q", k.id, byID[k.id], k.bytes)
+		}
+		byID[k.id] = k.bytes
+		t.plain[k.id] = true
+		total += len(k.bytes)
+	}
+	if err := t.checkAdded(func(id uint32) []byte { return byID[id] }); err != nil {
+		return err
+	}
+	for _, a := range t.added {
+		if byID[a.ID] == nil {
+			byID[a.ID] = []byte(a.Content)
+			total += len(a.Content)
+		}
+	}
+	t.text = make([]byte, 0, total)
+	t.offsets = make([]uint32, len(byID)+1)
+	for id, b := range byID {
+		t.text = append(t.text, b...)
+		t.offsets[id+1] = uint32(len(t.text))
+	}
+	return nil
+}
+
+// layFlat takes over tokens that lie by id in the index already, and puts the added ones
+// with higher ids behind.
+func (t *Tokenizer) layFlat(s source) error {
+	copy(t.plain, s.flat)
+	x := s.index
+	for i := range uint32(len(s.flat)) {
+		if err := checkLength(i, int(x.offsets[i+1]-x.offsets[i])); err != nil {
+			return err
+		}
+	}
+	if err := t.checkAdded(func(id uint32) []byte {
+		if int(id) < len(s.flat) && t.plain[id] {
+			return x.at(id)
+		}
+		return nil
+	}); err != nil {
+		return err
+	}
+	t.text, t.offsets = x.text, x.offsets
+	for _, a := range t.added {
+		if int(a.ID) < len(s.flat) {
+			continue
+		}
+		for len(t.offsets) <= int(a.ID) {
+			t.offsets = append(t.offsets, uint32(len(t.text)))
+		}
+		t.text = append(t.text, a.Content...)
+		t.offsets = append(t.offsets, uint32(len(t.text)))
+	}
+	return nil
+}
+
+func checkLength(id uint32, n int) error {
+	if n == 0 || n > maxTokenBytes {
+		return fmt.Errorf("token %d has %d bytes; 1 to %d are allowed", id, n, maxTokenBytes)
+	}
+	return nil
+}
+
+// checkAdded looks at the added tokens, with what the ordinary token of an id is, and
+// notes which are special.
+func (t *Tokenizer) checkAdded(ordinary func(id uint32) []byte) error {
 	contents := make(map[string]uint32, len(t.added))
 	for i, a := range t.added {
 		if a.Content == "" || len(a.Content) > maxTokenBytes {
@@ -177,56 +235,48 @@ func (t *Tokenizer) placeAdded(byID [][]byte, total *int) error {
 			return fmt.Errorf("added token %q has two ids, %d and %d", a.Content, other, a.ID)
 		}
 		contents[a.Content] = a.ID
-		if b := byID[a.ID]; b != nil && (string(b) != a.Content || byteName(b) != a.Content) {
+		if b := ordinary(a.ID); b != nil && (string(b) != a.Content || byteName(b) != a.Content) {
 			return fmt.Errorf("id %d is the token %q and the added token %q", a.ID, b, a.Content)
-		} else if b == nil {
-			byID[a.ID] = []byte(a.Content)
-			*total += len(a.Content)
 		}
 		t.special[a.ID] = a.Special
 	}
 	return nil
 }
 
-// lastOfEach keeps the last of equal pairs, in order, and so gives it its later rank.
-func lastOfEach(in []merge) ([]merge, error) {
-	// A pair determines what it makes, so where all make different tokens no pair
-	// comes twice.
-	if !repeats(in) {
-		return in, nil
-	}
-	last := newMergeTable([256]uint32{}, len(in))
-	for i, m := range in {
-		if err := last.add(m.left, m.right, uint32(i)); err != nil {
-			return nil, err
+// makeIndex makes the ordinary tokens found by their bytes.
+func (t *Tokenizer) makeIndex(numTokens int) error {
+	t.index = newByteIndex(numTokens)
+	t.index.text, t.index.offsets = t.text, t.offsets
+	for id, plain := range t.plain {
+		if !plain {
+			continue
+		}
+		if other, ok := t.index.add(uint32(id)); !ok {
+			return fmt.Errorf("ids %d and %d have the same bytes %q", other, id, t.bytesOf(uint32(id)))
 		}
 	}
-	out := in[:0]
-	for i, m := range in {
-		if last.value(m.left, m.right) == uint32(i) {
-			out = append(out, m)
-		}
-	}
-	return out, nil
+	return nil
 }
 
-// repeats says whether two merges make the same token.
-func repeats(in []merge) bool {
-	var made [maxVocab / 64]uint64
-	for _, m := range in {
-		if made[m.id/64]>>(m.id%64)&1 != 0 {
-			return true
-		}
-		made[m.id/64] |= 1 << (m.id % 64)
+// find returns the id of the ordinary token with these bytes.
+func (t *Tokenizer) find(b []byte) (uint32, bool) {
+	i, ok := t.index.find(b)
+	if !ok {
+		return 0, false
 	}
-	return false
+	if t.ids != nil {
+		i = t.ids[i]
+	}
+	return i, t.plain[i]
 }
 
-func (t *Tokenizer) setMerges(allowMissing bool) error {
+// setMerges checks the merges and makes their table. joined says that they are known
+// to join their parts.
+func (t *Tokenizer) setMerges(merges []merge, allowMissing, joined bool) error {
 	var byteID [256]uint32
 	var lacking []byte
 	for c := range byteID {
-		id, ok := t.index.find([]byte{byte(c)})
+		id, ok := t.find([]byte{byte(c)})
 		if !ok {
 			id = none
 			lacking = append(lacking, byte(c))
@@ -237,37 +287,63 @@ func (t *Tokenizer) setMerges(allowMissing bool) error {
 	if t.missing > 0 && !allowMissing {
 		return fmt.Errorf("the vocabulary lacks tokens for %d of 256 bytes (hex % x), which encoding would lose; load it with AllowMissingBytes to accept that", t.missing, lacking)
 	}
-	inOrder := true
-	for i := 1; i < len(t.merges); i++ {
-		inOrder = inOrder && t.merges[i].id > t.merges[i-1].id
-	}
-	t.table = newMergeTable(byteID, len(t.merges))
-	if !inOrder {
-		t.table.ids = make([]uint32, len(t.merges))
-	}
-	for i, m := range t.merges {
-		for _, id := range []uint32{m.left, m.right, m.id} {
-			if int(id) >= t.VocabSize() || len(t.bytesOf(id)) == 0 || t.special[id] {
+	for i, m := range merges {
+		for _, id := range [...]uint32{m.left, m.right, m.id} {
+			if int(id) >= t.VocabSize() || t.offsets[id] == t.offsets[id+1] || t.special[id] {
 				return fmt.Errorf("merge %d (%d, %d -> %d) uses id %d, which is not an ordinary token", i, m.left, m.right, m.id, id)
 			}
+		}
+		if joined {
+			continue
 		}
 		l, r := t.bytesOf(m.left), t.bytesOf(m.right)
 		if whole := t.bytesOf(m.id); len(whole) != len(l)+len(r) || !bytes.HasPrefix(whole, l) || !bytes.HasSuffix(whole, r) {
 			return fmt.Errorf("merge %d joins %q and %q into %q", i, l, r, whole)
 		}
+	}
+	again, err := t.tableOf(byteID, merges)
+	if err != nil || !again {
+		return err
+	}
+	// Of equal pairs the last counts, and so has its later rank.
+	kept := make([]merge, 0, len(merges))
+	for i, m := range merges {
+		if t.table.value(m.left, m.right) == uint32(i) {
+			kept = append(kept, m)
+		}
+	}
+	_, err = t.tableOf(byteID, kept)
+	return err
+}
+
+// tableOf makes the table of the merges. With pairs that come again, which do not make
+// ids in order, values are indexes and the last of equal pairs has its own.
+func (t *Tokenizer) tableOf(byteID [256]uint32, merges []merge) (again bool, err error) {
+	inOrder := true
+	for i := 1; i < len(merges); i++ {
+		inOrder = inOrder && merges[i].id > merges[i-1].id
+	}
+	t.merges, t.table = merges, newMergeTable(byteID, len(merges))
+	if !inOrder {
+		t.table.ids = make([]uint32, len(merges))
+	}
+	for i, m := range merges {
 		value := m.id
 		if !inOrder {
 			value = uint32(i)
 			t.table.ids[i] = m.id
 		}
-		if err := t.table.add(m.left, m.right, value); err != nil {
-			return err
+		was, err := t.table.add(m.left, m.right, value)
+		if err != nil {
+			return false, err
 		}
-		if len(l) == 1 && len(r) == 1 {
-			t.table.setDense(l[0], r[0], value)
+		again = again || was
+		left, right := t.offsets[m.left], t.offsets[m.right]
+		if t.offsets[m.left+1]-left == 1 && t.offsets[m.right+1]-right == 1 {
+			t.table.setDense(t.text[left], t.text[right], value)
 		}
 	}
-	return nil
+	return again, nil
 }
 
 // Names looked for, in this order, where the file does not say which token begins
@@ -299,7 +375,7 @@ func (t *Tokenizer) bytesOf(id uint32) []byte { return t.text[t.offsets[id]:t.of
 
 // ordinary lists the tokens that text can become, by id.
 func (t *Tokenizer) ordinary() []token {
-	out := make([]token, 0, t.index.n)
+	out := make([]token, 0, t.index.len())
 	for id, plain := range t.plain {
 		if plain {
 			out = append(out, token{t.bytesOf(uint32(id)), uint32(id)})

@@ -81,7 +81,7 @@ func TestTrainSettings(t *testing.T) {
 	if longest > 16 || longest < 15 {
 		t.Errorf("the longest token has %d bytes", longest)
 	}
-	if _, ok := tok.index.find([]byte("\u4e2d\u4e2d\u4e2d\u4e2d\u4e2d")); !ok {
+	if _, ok := tok.find([]byte("\u4e2d\u4e2d\u4e2d\u4e2d\u4e2d")); !ok {
 		t.Error("a run of characters was cut inside them")
 	}
 }
