@@ -27,6 +27,7 @@ type StepConfig struct {
 	Shards  int
 	Devices int
 	Threads int // of all devices; 0: all
+	Policy  model.Policy
 	Warm    int // steps before measuring
 	Steps   int // steps measured
 }
@@ -89,7 +90,7 @@ func Step(ctx context.Context, cfg StepConfig, profile bool) (res *StepResult, e
 	total := int64(cfg.Warm + cfg.Steps)
 	o := train.Options{
 		Model: cfg.Model, Seed: 1, Steps: total, Batch: cfg.B, T: cfg.T, Shards: cfg.Shards, Devices: cfg.Devices, Micro: 1, Slots: 3,
-		DocMask: false, Optim: train.Optim{LR: 1e-3, Beta1: 0.9, Beta2: 0.95, Eps: 1e-8, Clip: 1, Warmup: 1},
+		DocMask: false, Policy: cfg.Policy, Optim: train.Optim{LR: 1e-3, Beta1: 0.9, Beta2: 0.95, Eps: 1e-8, Clip: 1, Warmup: 1},
 	}
 	for r := range o.Optim.LRMul {
 		o.Optim.LRMul[r], o.Optim.Decay[r] = 1, 0.1
@@ -131,7 +132,7 @@ func Step(ctx context.Context, cfg StepConfig, profile bool) (res *StepResult, e
 		threads += d.Info().Threads
 	}
 	res.Line = Line{
-		Name: fmt.Sprintf("Step/preset=%s", cfg.Name), Threads: threads, N: len(times), PerOp: med,
+		Name: fmt.Sprintf("Step/preset=%s/precision=%s", cfg.Name, cfg.Policy), Threads: threads, N: len(times), PerOp: med,
 		Metrics: []Metric{
 			{tokens / med.Seconds(), "tok/s"}, {100 * res.Wait, "wait%"}, {tokens / res.Best.Seconds(), "best-tok/s"},
 			{tr.Cost().FLOPs * float64(cfg.Devices) / med.Seconds() / 1e9, "GFLOP/s"},
