@@ -34,6 +34,16 @@ func tileColsVec(k int, a *float32, lda int, b *float32, c *float32, ldc int, ac
 //go:noescape
 func tileCols512Vec(k int, a *float32, lda int, b *float32, c *float32, ldc int, accumulate int)
 
+// tilePairsVec sets a 6x16 tile of C, rows ldc apart, to A*B, plus its old value when accumulate is not 0, from packed A, pair by pair with the second term first, subnormals as zeros. k is even.
+//
+//go:noescape
+func tilePairsVec(k int, a *float32, b *float32, c *float32, ldc int, accumulate int)
+
+// tilePairs512Vec sets a 12x32 tile of C, rows ldc apart, to A*B, plus its old value when accumulate is not 0, from packed A, pair by pair with the second term first, subnormals as zeros. k is even.
+//
+//go:noescape
+func tilePairs512Vec(k int, a *float32, b *float32, c *float32, ldc int, accumulate int)
+
 // packRows6Vec copies 8*k8 columns of 6 rows of src, lds apart, to dst column by column. It writes 2 floats past the end.
 //
 //go:noescape
@@ -233,3 +243,6 @@ func tile16Vec(k2 int, a *uint32, b *uint32, c *float32, ldc int, accumulate int
 //
 //go:noescape
 func peak16Vec(n int, sum *float32)
+
+// vendor returns the maker of the processor: four letters in each result.
+func vendor() (b uint32, d uint32, c uint32)

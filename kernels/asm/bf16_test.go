@@ -88,10 +88,12 @@ func element(r *rand.Rand, family int) uint16 {
 	return sign | special[r.IntN(len(special))]
 }
 
-func pairs(r *rand.Rand, x []uint32, family int) {
+func halvesOf(r *rand.Rand, family, n int) []uint16 {
+	x := make([]uint16, n)
 	for i := range x {
-		x[i] = uint32(element(r, family)) | uint32(element(r, family))<<16
+		x[i] = element(r, family)
 	}
+	return x
 }
 
 // equalButNaN compares bits, except that one NaN is as good as another.
@@ -104,28 +106,50 @@ func equalButNaN(x, y float32) bool {
 func TestTile16(t *testing.T) {
 	r := rand.New(rand.NewPCG(23, 24))
 	for _, set := range TileSets16() {
+		rows, cols := set.Rows(), set.Cols()
 		for family := range 4 {
-			for k2 := range 40 {
-				a, b := words(t, k2*MR16), words(t, k2*NR16)
-				pairs(r, a, family)
-				pairs(r, b, family)
-				for _, ldc := range []int{NR16, NR16 + 1, 70} {
-					got := guard.Floats(t, (MR16-1)*ldc+NR16)
+			for k := 0; k < 80; k += 1 + k%3 {
+				x, y := halvesOf(r, family, rows*k), halvesOf(r, family, cols*k)
+				a, b := words(t, rows*set.Words(k)), words(t, cols*set.Words(k))
+				set.PackA(a, BF16Operand(x), k, false, rows, k)
+				set.PackB(b, BF16Operand(y), k, false, cols, k)
+				k2 := (k + 1) / 2
+				plainA, plainB := make([]uint32, rows*k2), make([]uint32, cols*k2)
+				packRows16Generic(plainA, rows, BF16Operand(x), k, 0, rows, 0, k)
+				packRows16Generic(plainB, cols, BF16Operand(y), k, 0, cols, 0, k)
+				for _, ldc := range []int{cols, cols + 1, 70} {
+					got := guard.Floats(t, (rows-1)*ldc+cols)
 					fill(r, got)
 					want, old := append([]float32(nil), got...), append([]float32(nil), got...)
-					set.Tile(k2, a, b, got, ldc, k2%2 == 1)
-					tile16Generic(k2, a, b, want, ldc, k2%2 == 1)
+					set.Tile(set.Words(k), a, b, got, ldc, k%2 == 1)
+					tile16Generic(rows, cols, k2, plainA, plainB, want, ldc, k%2 == 1)
 					for i := range got {
-						if i%ldc >= NR16 && got[i] != old[i] {
-							t.Fatalf("%v: k2=%d ldc=%d: gap behind row %d was written", set, k2, ldc, i/ldc)
+						if i%ldc >= cols && got[i] != old[i] {
+							t.Fatalf("%v: k=%d ldc=%d: gap behind row %d was written", set, k, ldc, i/ldc)
 						}
 						if !equalButNaN(got[i], want[i]) {
-							t.Fatalf("%v: family %d, k2=%d ldc=%d: c[%d,%d] = %#08x, generic %#08x", set, family, k2, ldc, i/ldc, i%ldc,
+							t.Fatalf("%v: family %d, k=%d ldc=%d: c[%d,%d] = %#08x, plain %#08x", set, family, k, ldc, i/ldc, i%ldc,
 								math.Float32bits(got[i]), math.Float32bits(want[i]))
 						}
 					}
 				}
 			}
+		}
+	}
+}
+
+// TestTileKeepsSubnormals: flushing ends with the pairs. The old value of C and the
+// code after a tile keep subnormal numbers.
+func TestTileKeepsSubnormals(t *testing.T) {
+	for _, set := range TileSets16() {
+		w := set.Words(2)
+		c := make([]float32, MaxTile16)
+		c[0] = 0x1p-140
+		set.Tile(w, make([]uint32, w*set.Rows()), make([]uint32, w*set.Cols()), c, set.Cols(), true)
+		after := []float32{0x1p-130}
+		Scale(after, 0.5)
+		if c[0] != 0x1p-140 || after[0] != 0x1p-131 {
+			t.Errorf("%v: the old value 2^-140 became %g, 2^-130/2 later is %g", set, c[0], after[0])
 		}
 	}
 }
@@ -163,23 +187,48 @@ func TestAddProduct(t *testing.T) {
 // TestTile16Order: the second element of a pair is added first, and the old value
 // of C last.
 func TestTile16Order(t *testing.T) {
-	bf := func(x float32) uint32 { return uint32(num.ToBF16(x)) }
 	for _, set := range TileSets16() {
-		a, b, c := make([]uint32, MR16), make([]uint32, NR16), make([]float32, MR16*NR16)
-		// 2^30 + 1 - 2^30: with the 1 last nothing is lost.
-		a[0] = bf(1) | bf(0x1p30)<<16
-		b[0] = bf(1) | bf(1)<<16
-		c[0] = -0x1p30
-		set.Tile(1, a, b, c, NR16, true)
-		if c[0] != 0 {
-			t.Errorf("%v: ((0 + 2^30) + 1) - 2^30 = %g, want 0: the pair comes before the old value", set, c[0])
+		multiply := func(old float32, accumulate bool, x ...float32) float32 {
+			k := len(x)
+			ones := make([]float32, k)
+			for i := range ones {
+				ones[i] = 1
+			}
+			a, b, c := make([]uint32, set.Words(k)*set.Rows()), make([]uint32, set.Words(k)*set.Cols()), make([]float32, MaxTile16)
+			set.PackA(a, Float32Operand(x), k, false, 1, k)
+			set.PackB(b, Float32Operand(ones), k, false, 1, k)
+			c[0] = old
+			set.Tile(set.Words(k), a, b, c, set.Cols(), accumulate)
+			return c[0]
 		}
-		a2, b2 := append(a, a...), append(b, b...)
-		a2[0], b2[0] = bf(0x1p30)<<16, bf(1)<<16
-		a2[MR16], b2[NR16] = bf(1)|bf(-0x1p30)<<16, bf(1)|bf(1)<<16
-		set.Tile(2, a2, b2, c, NR16, false)
-		if c[0] != 1 {
-			t.Errorf("%v: (2^30 - 2^30) + 1 = %g, want 1: the second element of a pair comes first", set, c[0])
+		if got := multiply(-0x1p30, true, 1, 0x1p30); got != 0 {
+			t.Errorf("%v: ((0 + 2^30) + 1) - 2^30 = %g, want 0: the pair comes before the old value", set, got)
+		}
+		if got := multiply(7, false, 0, 0x1p30, 1, -0x1p30); got != 1 {
+			t.Errorf("%v: (2^30 - 2^30) + 1 = %g, want 1: the second element of a pair comes first", set, got)
+		}
+		if got := multiply(7, false, 0x1p30, 0, -0x1p30, 1); got != 0 {
+			t.Errorf("%v: ((0 + 2^30) + 1) - 2^30 = %g, want 0: the first element of a pair comes second", set, got)
+		}
+	}
+}
+
+// TestCut: a panel that is cut is the one packed to that depth.
+func TestCut(t *testing.T) {
+	r := rand.New(rand.NewPCG(27, 28))
+	for _, set := range TileSets16() {
+		cols := set.Cols()
+		for k := 1; k < 20; k += 2 {
+			src := BF16Operand(halvesOf(r, 1, cols*20))
+			deep, want := make([]uint32, cols*set.Words(20)), make([]uint32, cols*set.Words(k))
+			set.PackB(deep, src, 20, false, cols, 20)
+			set.PackB(want, src, 20, false, cols, k)
+			set.Cut(deep, k)
+			for i := range want {
+				if deep[i] != want[i] {
+					t.Fatalf("%v: k=%d: word %d is %#08x, want %#08x", set, k, i, deep[i], want[i])
+				}
+			}
 		}
 	}
 }
@@ -222,33 +271,34 @@ func TestPack16(t *testing.T) {
 				}
 				at = func(i int) uint16 { return uint16(num.ToBF16(src.wide[i])) }
 			}
-			width, pack := NR16, set.PackB
+			width, pack := set.Cols(), set.PackB
 			if left {
-				width, pack = MR16, set.PackA
+				width, pack = set.Rows(), set.PackA
 			}
-			k2 := (k + 1) / 2
-			room := (lines + width - 1) / width * width * k2
+			n := set.Words(k)
+			room := (lines + width - 1) / width * width * n
 			dst := memDst[len(memDst)-room:]
 			for i := range memDst {
 				memDst[i] = 0xdeadbeef
 			}
 			pack(dst, src, lds, trans, lines, k)
 			for i, got := range dst {
-				line, p := i/(width*k2)*width+i%width, i/width%k2
-				var want uint32
-				for e := range 2 {
-					kk := 2*p + e
-					if line >= lines || kk >= k {
-						continue
+				line, w := i/(width*n)*width+i%width, i/width%n
+				term := func(kk int) uint32 {
+					switch {
+					case line >= lines || kk >= k:
+						return 0
+					case trans:
+						return uint32(at(kk*lds + line))
 					}
-					if trans {
-						want |= uint32(at(kk*lds+line)) << (16 * e)
-					} else {
-						want |= uint32(at(line*lds+kk)) << (16 * e)
-					}
+					return uint32(at(line*lds + kk))
+				}
+				want := term(w) << 16
+				if set.paired() {
+					want = term(2*w) | term(2*w+1)<<16
 				}
 				if got != want {
-					t.Fatalf("%v: width %d, lines=%d k=%d lds=%d trans=%t half=%t: line %d pair %d is %#08x, want %#08x", set, width, lines, k, lds, trans, half, line, p, got, want)
+					t.Fatalf("%v: width %d, lines=%d k=%d lds=%d trans=%t half=%t: line %d word %d is %#08x, want %#08x", set, width, lines, k, lds, trans, half, line, w, got, want)
 				}
 			}
 			for i, v := range memDst[:len(memDst)-room] {
@@ -265,26 +315,32 @@ func TestRejects16(t *testing.T) {
 	u := func(n int) []uint32 { return make([]uint32, n) }
 	f := func(n int) []float32 { return make([]float32, n) }
 	h := func(n int) Operand { return BF16Operand(make([]uint16, n)) }
-	const k, k2 = 9, 5
+	const k = 9
 	for _, set := range TileSets16() {
-		for name, call := range map[string]func(){
-			"Tile k2<0":       func() { set.Tile(-1, u(MR16), u(NR16), f(MR16*NR16), NR16, false) },
-			"Tile a":          func() { set.Tile(k2, u(k2*MR16-1), u(k2*NR16), f(MR16*NR16), NR16, false) },
-			"Tile b":          func() { set.Tile(k2, u(k2*MR16), u(k2*NR16-1), f(MR16*NR16), NR16, false) },
-			"Tile c":          func() { set.Tile(k2, u(k2*MR16), u(k2*NR16), f(MR16*NR16-1), NR16, false) },
-			"Tile ldc":        func() { set.Tile(k2, u(k2*MR16), u(k2*NR16), f(MR16*NR16), NR16-1, false) },
-			"PackA dst":       func() { set.PackA(u(MR16*k2-1), h(5*k), k, false, 5, k) },
-			"PackA src":       func() { set.PackA(u(MR16*k2), h(5*k-1), k, false, 5, k) },
-			"PackA src trans": func() { set.PackA(u(MR16*k2), h(5*k-1), 5, true, 5, k) },
-			"PackA stride":    func() { set.PackA(u(MR16*k2), h(5*k), k-1, false, 5, k) },
-			"PackA lines<0":   func() { set.PackA(u(MR16*k2), h(5*k), k, false, -1, k) },
-			"PackB dst":       func() { set.PackB(u(2*NR16*k2-1), h(33*k), k, false, 33, k) },
-			"PackB k<0":       func() { set.PackB(u(NR16*k2), h(5*k), k, false, 5, -1) },
-			"PackB both<0":    func() { set.PackB(u(NR16*k2), h(5*k), k, false, -5, -1) },
-			"PackB stride":    func() { set.PackB(u(NR16*k2), h(5*k), 4, true, 5, k) },
+		r, n, w := set.Rows(), set.Cols(), set.Words(k)
+		calls := map[string]func(){
+			"Tile words<0":    func() { set.Tile(-2, u(w*r), u(w*n), f(r*n), n, false) },
+			"Tile a":          func() { set.Tile(w, u(w*r-1), u(w*n), f(r*n), n, false) },
+			"Tile b":          func() { set.Tile(w, u(w*r), u(w*n-1), f(r*n), n, false) },
+			"Tile c":          func() { set.Tile(w, u(w*r), u(w*n), f(r*n-1), n, false) },
+			"Tile ldc":        func() { set.Tile(w, u(w*r), u(w*n), f(r*n), n-1, false) },
+			"PackA dst":       func() { set.PackA(u(r*w-1), h(5*k), k, false, 5, k) },
+			"PackA src":       func() { set.PackA(u(r*w), h(5*k-1), k, false, 5, k) },
+			"PackA src trans": func() { set.PackA(u(r*w), h(5*k-1), 5, true, 5, k) },
+			"PackA stride":    func() { set.PackA(u(r*w), h(5*k), k-1, false, 5, k) },
+			"PackA lines<0":   func() { set.PackA(u(r*w), h(5*k), k, false, -1, k) },
+			"PackB dst":       func() { set.PackB(u(2*n*w-1), h((n+1)*k), k, false, n+1, k) },
+			"PackB k<0":       func() { set.PackB(u(n*w), h(5*k), k, false, 5, -1) },
+			"PackB both<0":    func() { set.PackB(u(n*w), h(5*k), k, false, -5, -1) },
+			"PackB stride":    func() { set.PackB(u(n*w), h(5*k), 4, true, 5, k) },
+			"Cut short":       func() { set.Cut(u(n*w-1), k) },
 			"ToBF16":          func() { ToBF16(make([]uint16, 40), f(39)) },
 			"FromBF16":        func() { FromBF16(f(40), make([]uint16, 41)) },
-		} {
+		}
+		if !set.paired() {
+			calls["Tile odd"] = func() { set.Tile(w-1, u(w*r), u(w*n), f(r*n), n, false) }
+		}
+		for name, call := range calls {
 			func() {
 				defer func() {
 					if recover() == nil {
@@ -304,8 +360,8 @@ func TestTileSets16(t *testing.T) {
 		t.Errorf("TileSets16() starts with %v, BestTiles16() is %v", sets[0], BestTiles16())
 	}
 	for _, s := range sets {
-		if s.String() == "none" {
-			t.Errorf("set %d has no name", s.code)
+		if s.String() == "none" || s.Rows()*s.Cols() > MaxTile16 {
+			t.Errorf("set %d: %v has %d rows and %d columns", s.code, s, s.Rows(), s.Cols())
 		}
 	}
 	t.Logf("%s: sets %v", Kernels(), sets)

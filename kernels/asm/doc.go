@@ -14,7 +14,8 @@
 //	            and under the build tag purego
 //	avx2        the assembly of avx2_amd64.s, on amd64 with AVX2 and FMA
 //	avx512      the same, with wider tiles for matrix products ([BestTiles])
-//	avx512bf16  the same, with an instruction for bfloat16 products ([BestTiles16])
+//	avx512bf16  the same, where the processor multiplies pairs of bfloat16, which
+//	            [BestTiles16] uses where it is the fastest way
 //	neon        the assembly of neon_arm64.s, on arm64, where every processor has
 //	            its instructions
 //

@@ -34,18 +34,18 @@ func halves(pair uint32) (first, second float64) {
 }
 
 // tile16Generic goes through the tile in blocks of 2 x 4, as tileGeneric does.
-func tile16Generic(k2 int, a, b []uint32, c []float32, ldc int, accumulate bool) {
-	for i := 0; i < MR16; i += 2 {
-		for j := 0; j < NR16; j += 4 {
-			block16Generic(k2, a[min(i, len(a)):], b[min(j, len(b)):], c[i*ldc+j:], ldc, accumulate)
+func tile16Generic(rows, cols, k2 int, a, b []uint32, c []float32, ldc int, accumulate bool) {
+	for i := 0; i < rows; i += 2 {
+		for j := 0; j < cols; j += 4 {
+			block16Generic(rows, cols, k2, a[min(i, len(a)):], b[min(j, len(b)):], c[i*ldc+j:], ldc, accumulate)
 		}
 	}
 }
 
-func block16Generic(k2 int, a, b []uint32, c []float32, ldc int, accumulate bool) {
+func block16Generic(rows, cols, k2 int, a, b []uint32, c []float32, ldc int, accumulate bool) {
 	var c00, c01, c02, c03, c10, c11, c12, c13 float32
 	for p := range k2 {
-		x, y := a[p*MR16:p*MR16+2], b[p*NR16:p*NR16+4]
+		x, y := a[p*rows:p*rows+2], b[p*cols:p*cols+4]
 		x0, u0 := halves(x[0])
 		x1, u1 := halves(x[1])
 		y0, v0 := halves(y[0])

@@ -24,26 +24,26 @@ func (o Operand) From(i int) Operand {
 	return Operand{half: o.half[i:]}
 }
 
-// PackA packs lines rows of a left operand, k deep, into panels of MR16:
+// PackA packs lines rows of a left operand, k deep, into panels of R = Rows():
 //
-//	dst[(q*K + p)*MR16 + i] = pair(q*MR16+i, 2p)    with K = (k+1)/2 pairs
+//	dst[(q*W + w)*R + i] = word w of line q*R+i    with W = Words(k)
 //
-// for i < MR16 and q < (lines+MR16-1)/MR16, where pair(l, kk) has element (l, kk)
-// in its lower half and (l, kk+1) in its upper half. Element (l, kk) is
+// for i < R and q < (lines+R-1)/R. Word w holds terms 2w and 2w+1, the first in
+// its lower half, or term w as a float32, as the set needs it. Term kk of line l is
 // src[l*lds+kk], or src[kk*lds+l] when trans is set, and +0 beyond lines and k. It
 // panics when src or dst is too short.
 func (t Tiles16) PackA(dst []uint32, src Operand, lds int, trans bool, lines, k int) {
-	t.pack("PackA", dst, MR16, src, lds, trans, lines, k)
+	t.pack("PackA", dst, t.Rows(), src, lds, trans, lines, k)
 }
 
-// PackB packs lines columns of a right operand, k deep, into panels of NR16; see
+// PackB packs lines columns of a right operand, k deep, into panels of Cols(); see
 // PackA. trans is set where the operand is stored row after row, [k, lines].
 func (t Tiles16) PackB(dst []uint32, src Operand, lds int, trans bool, lines, k int) {
-	t.pack("PackB", dst, NR16, src, lds, trans, lines, k)
+	t.pack("PackB", dst, t.Cols(), src, lds, trans, lines, k)
 }
 
 func (t Tiles16) pack(name string, dst []uint32, width int, src Operand, lds int, trans bool, lines, k int) {
-	room := (lines + width - 1) / width * width * ((k + 1) / 2)
+	room := (lines + width - 1) / width * width * t.Words(k)
 	rows, cols := lines, k
 	if trans {
 		rows, cols = k, lines
@@ -52,11 +52,15 @@ func (t Tiles16) pack(name string, dst []uint32, width int, src Operand, lds int
 		badPack(name, len(dst), room, src.Len(), lds, rows, cols)
 	}
 	checkPack(name, len(dst), room, src.Len(), lds, rows, cols)
-	switch vec := wide && t.code != generic16; {
+	switch {
 	case lines == 0 || k == 0:
-	case vec && trans:
+	case !t.paired() && trans:
+		packColsWide(asFloats(dst), width, src, lds, lines, k)
+	case !t.paired():
+		packRowsWide(asFloats(dst), width, src, lds, lines, k)
+	case t.code == bf16Tile12x32 && trans:
 		packCols16(dst, width, src, lds, lines, k)
-	case vec:
+	case t.code == bf16Tile12x32:
 		packRows16(dst, width, src, lds, lines, k)
 	case trans:
 		packCols16Generic(dst, width, src, lds, 0, lines, 0, k)
@@ -73,9 +77,9 @@ func packRows16(dst []uint32, width int, src Operand, lds, lines, k int) {
 		for l := 0; l < full; l += width {
 			d, s := &dst[l*k2], src.From(l*lds)
 			switch {
-			case width == MR16 && s.wide != nil:
+			case width == 12 && s.wide != nil:
 				packRows12F512Vec(done/32, d, &s.wide[0], lds)
-			case width == MR16:
+			case width == 12:
 				packRows12H512Vec(done/32, d, &s.half[0], lds)
 			case s.wide != nil:
 				packRows32F512Vec(done/32, d, &s.wide[0], lds)
@@ -95,7 +99,7 @@ func packRows16(dst []uint32, width int, src Operand, lds, lines, k int) {
 func packCols16(dst []uint32, width int, src Operand, lds, lines, k int) {
 	k2, panels := (k+1)/2, lines/width
 	fours := 0 // groups of four narrow panels
-	if width == MR16 {
+	if width == 12 {
 		fours = panels / 4
 	}
 	for p := 0; p < k/2 && panels > 0; p += packGroup {
@@ -120,9 +124,9 @@ func packPanels16(width, panels, k2 int, dst []uint32, src Operand, lds, stride 
 		packCols48F512Vec(panels, k2, d, &src.wide[0], lds, stride)
 	case width == 48:
 		packCols48H512Vec(panels, k2, d, &src.half[0], lds, stride)
-	case width == MR16 && src.wide != nil:
+	case width == 12 && src.wide != nil:
 		packCols12F512Vec(panels, k2, d, &src.wide[0], lds, stride)
-	case width == MR16:
+	case width == 12:
 		packCols12H512Vec(panels, k2, d, &src.half[0], lds, stride)
 	case src.wide != nil:
 		packCols32F512Vec(panels, k2, d, &src.wide[0], lds, stride)

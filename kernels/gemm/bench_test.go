@@ -93,3 +93,57 @@ func BenchmarkSerial(b *testing.B) {
 		})
 	}
 }
+
+// BenchmarkTile16 is BenchmarkTile for the bfloat16 micro-kernels.
+func BenchmarkTile16(b *testing.B) {
+	const k = 512
+	for _, tiles := range asm.TileSets16() {
+		b.Run(strings.ReplaceAll(tiles.String(), " ", "-"), func(b *testing.B) {
+			n := tiles.Words(k)
+			x, y, z := make([]uint32, n*tiles.Rows()), make([]uint32, n*tiles.Cols()), make([]float32, asm.MaxTile16)
+			var best, bestPeak float64
+			for b.Loop() {
+				start := time.Now()
+				for range 8 {
+					tiles.Tile(n, x, y, z, tiles.Cols(), false)
+				}
+				best = max(best, float64(8*2*k*tiles.Rows()*tiles.Cols())/time.Since(start).Seconds())
+				start = time.Now()
+				flops := asm.PeakBF16(peakRounds / 4)
+				bestPeak = max(bestPeak, float64(flops)/time.Since(start).Seconds())
+			}
+			b.ReportMetric(best/1e9, "GFLOP/s")
+			b.ReportMetric(best/bestPeak, "of-peak")
+		})
+	}
+}
+
+// BenchmarkPack16 packs a block of op(A), 144 x 512, and one of op(B), 1024 wide.
+func BenchmarkPack16(b *testing.B) {
+	const k, lds = 512, 1200
+	wide := make([]float32, 1024*lds)
+	for _, half := range []bool{true, false} {
+		src := asm.Float32Operand(wide)
+		if half {
+			src = asm.BF16Operand(make([]uint16, 1024*lds))
+		}
+		for _, trans := range []bool{false, true} {
+			for _, p := range []struct {
+				name  string
+				lines int
+				pack  func(dst []uint32, src asm.Operand, lds int, trans bool, lines, k int)
+			}{{"A", 144, asm.BestTiles16().PackA}, {"B", 1024, asm.BestTiles16().PackB}} {
+				b.Run(fmt.Sprintf("%s/half=%t/trans=%t", p.name, half, trans), func(b *testing.B) {
+					dst := make([]uint32, p.lines*k+asm.PackSlack)
+					best := time.Hour
+					for b.Loop() {
+						start := time.Now()
+						p.pack(dst, src, lds, trans, p.lines, k)
+						best = min(best, time.Since(start))
+					}
+					b.ReportMetric(float64(best.Nanoseconds())/float64(p.lines*k), "ns/element")
+				})
+			}
+		}
+	}
+}

@@ -21,7 +21,7 @@ func operand[E Elem](s []E) asm.Operand {
 	return asm.BF16Operand(unsafe.Slice((*uint16)(p), len(s)))
 }
 
-// words returns packing memory as the pairs it holds here.
+// words returns packing memory as the words it holds here.
 func words(s []float32) []uint32 {
 	return unsafe.Slice((*uint32)(unsafe.Pointer(unsafe.SliceData(s))), len(s))
 }
@@ -33,9 +33,10 @@ type product16 struct {
 }
 
 // depth16 is depth for pairs: how much of k one pass takes, k split evenly into
-// parts of at most 2*kc and rounded up to 32. It must depend on k alone.
+// parts of at most kc, rounded up to 32. It must depend on k alone: not on the tiles
+// either, whose operands take a word for every term or for two.
 func (s *blocking) depth16(k int) int {
-	parts := ceil(k, 2*s.kc)
+	parts := ceil(k, s.kc)
 	return ceil(ceil(k, parts), 32) * 32
 }
 
@@ -65,21 +66,22 @@ func (p *product16) packB16(dst []float32, b asm.Operand, j, n, pc, k int) {
 	p.tiles16.PackB(words(dst), b.From(at), p.ldb, !p.transB, n, k)
 }
 
-// multiply16 sets an m x n part of C from packed blocks k2 pairs deep.
-func (p *product16) multiply16(w *workspace, pa, pb, c []float32, m, n, k2 int, accumulate bool) {
+// multiply16 sets an m x n part of C from packed blocks of that many words a line.
+func (p *product16) multiply16(w *workspace, pa, pb, c []float32, m, n, perLine int, accumulate bool) {
+	tileRows, tileCols := p.tiles16.Rows(), p.tiles16.Cols()
 	a, b := words(pa), words(pb)
-	for j := 0; j < n; j += asm.NR16 {
-		nr := min(asm.NR16, n-j)
-		panel := b[j*k2 : (j+asm.NR16)*k2]
-		for i := 0; i < m; i += asm.MR16 {
-			mr := min(asm.MR16, m-i)
+	for j := 0; j < n; j += tileCols {
+		nr := min(tileCols, n-j)
+		panel := b[j*perLine : (j+tileCols)*perLine]
+		for i := 0; i < m; i += tileRows {
+			mr := min(tileRows, m-i)
 			dst := c[i*p.ldc+j:]
-			if mr == asm.MR16 && nr == asm.NR16 {
-				p.tiles16.Tile(k2, a[i*k2:], panel, dst, p.ldc, accumulate)
+			if mr == tileRows && nr == tileCols {
+				p.tiles16.Tile(perLine, a[i*perLine:], panel, dst, p.ldc, accumulate)
 				continue
 			}
-			p.tiles16.Tile(k2, a[i*k2:], panel, w.tile, asm.NR16, false)
-			copyTile(dst, w.tile, p.ldc, asm.NR16, mr, nr, accumulate)
+			p.tiles16.Tile(perLine, a[i*perLine:], panel, w.tile, tileCols, false)
+			copyTile(dst, w.tile, p.ldc, tileCols, mr, nr, accumulate)
 		}
 	}
 }

@@ -42,8 +42,7 @@ import (
 )
 
 // blocking holds the largest block sizes: mc rows a multiple of 12, kc a multiple
-// of 16, nc columns a multiple of 32. A word of a packed block is a float32 or a pair
-// of bfloat16, so that products of those take twice the depth.
+// of 32, nc columns a multiple of 32.
 type blocking struct{ mc, kc, nc int }
 
 // measured are sizes from sweeps on Zen 3 (32 KiB L1d, 512 KiB L2): mc 48 to 240
@@ -94,7 +93,7 @@ func newScratch(threads int, alloc func(n int) []float32, size blocking, tiles a
 func (s *Scratch) newWorkspace() workspace {
 	return workspace{
 		a:    aligned(s.alloc, s.size.mc*s.size.kc+asm.PackSlack),
-		tile: aligned(s.alloc, max(s.tiles.Rows()*s.tiles.Cols(), asm.MR16*asm.NR16)),
+		tile: aligned(s.alloc, max(s.tiles.Rows()*s.tiles.Cols(), asm.MaxTile16)),
 	}
 }
 

@@ -15,7 +15,7 @@ import (
 // region of the pool.
 //
 // Every element of C is summed as asm.Tiles16 says, over K in rising order, and the
-// sum is added to the old value in parts of at most 1024 terms, whose borders depend
+// sum is added to the old value in parts of at most 512 terms, whose borders depend
 // on K alone. So its bits depend on its row of op(A), its column of op(B) and the
 // old value, and not on the processor, the number of threads, M, N, the strides, or
 // whether Plan16 or Gemm16 computed it.
@@ -52,7 +52,7 @@ type plan16 struct {
 // op is the transpose when transA or transB is set: A is stored as [m,k] or [k,m], B
 // as [k,n] or [n,k], row-major with lda, ldb and ldc elements between rows. It
 // panics when a dimension is negative, a stride is shorter than a row, or s has
-// fewer workers than pool. A k above 64 Ki may call the allocator of s.
+// fewer workers than pool.
 func NewPlan16[A, B Elem](s *Scratch, pool *par.Pool, transA, transB bool, m, n, k int, lda, ldb, ldc int, accumulate bool) *Plan16[A, B] {
 	return newPlan16[A, B](s, asm.BestTiles16(), pool, transA, transB, m, n, k, lda, ldb, ldc, accumulate)
 }
@@ -87,13 +87,10 @@ func (p *plan16) divide(threads int) {
 	if p.m == 0 || p.n == 0 || p.k == 0 {
 		return
 	}
-	s := p.scratch
-	p.depth, p.height = s.size.depth16(p.k), s.size.rows(p.m, threads, asm.MR16)
+	size := &p.scratch.size
+	p.depth, p.height = size.depth16(p.k), size.rows(p.m, threads, p.tiles16.Rows())
 	p.blocks = ceil(p.m, p.height)
 	p.taken = make([]counter, p.blocks)
-	if need := asm.NR16 * ceil(p.k, 2); need > len(s.b) {
-		s.b = aligned(s.alloc, need)
-	}
 }
 
 // Run multiplies. It returns when C is complete, keeps none of the slices and
@@ -109,7 +106,8 @@ func (p *Plan16[A, B]) Run(a []A, b []B, c []float32) {
 }
 
 // RunRounded is Run with a C of bfloat16: every element is summed in float32 and
-// rounded once, as by asm.ToBF16. It panics when the plan accumulates.
+// rounded once, as by asm.ToBF16. It panics when the plan accumulates. The first
+// calls for a k above 4096 may ask the allocator of the Scratch for more room.
 func (p *Plan16[A, B]) RunRounded(a []A, b []B, c []uint16) {
 	if p.accumulate {
 		panic("gemm: RunRounded: the plan adds to C, which only a float32 C can take")
@@ -124,11 +122,21 @@ func (p *Plan16[A, B]) RunRounded(a []A, b []B, c []uint16) {
 		}
 		return
 	}
-	// Sums stay with the worker until they are complete, so B is packed through all
-	// of k, for as many columns as there is room.
 	p.a, p.b, p.rounded = operand(a), operand(b), c
-	columns := len(p.scratch.b) / ceil(p.k, 2) / asm.NR16 * asm.NR16
-	p.run(min(columns, p.scratch.size.nc), p.k)
+	p.run(p.wholeColumns(), p.k)
+}
+
+// wholeColumns returns for how many columns B is packed through all of k, as sums
+// stay with a worker until they are complete: as many as there is room for, and a
+// chunk at least, for which a worker has to pack A.
+func (p *plan16) wholeColumns() int {
+	s, tile := p.scratch, p.tiles16.Cols()
+	words := p.tiles16.Words(p.k)
+	least := min(mulColumns, ceil(p.n, tile)*tile)
+	if len(s.b) < least*words {
+		s.b = aligned(s.alloc, least*words)
+	}
+	return min(len(s.b)/words/tile*tile, s.size.nc)
 }
 
 // run goes through C in strips of columns and through k in steps, one region of the
@@ -189,8 +197,9 @@ func (p *plan16) work(worker int) {
 // packed returns the packed panels of the pass that starts d deep in the block, k
 // deep, from column j on. Passes follow each other, each as wide as the block.
 func (p *plan16) packed(d, k, j int) []float32 {
-	width := ceil(p.cols, asm.NR16) * asm.NR16
-	return p.scratch.b[d/2*width+j*ceil(k, 2):]
+	t := p.tiles16
+	width := ceil(p.cols, t.Cols()) * t.Cols()
+	return p.scratch.b[t.Words(d)*width+j*t.Words(k):]
 }
 
 // packChunk packs up to packColumns columns of B from column j of the block on,
@@ -223,7 +232,7 @@ func (p *plan16) rowBlock(w *workspace, block int) {
 			p.packA16(w.a, p.a, i, m, p.pc, p.span)
 			packed = true
 		}
-		p.multiply16(w, w.a, p.packed(0, p.span, j), p.c[i*p.ldc+p.jc+j:], m, n, ceil(p.span, 2), p.adding)
+		p.multiply16(w, w.a, p.packed(0, p.span, j), p.c[i*p.ldc+p.jc+j:], m, n, p.tiles16.Words(p.span), p.adding)
 	}
 }
 
@@ -231,13 +240,14 @@ func (p *plan16) rowBlock(w *workspace, block int) {
 // whether w.a holds the only pass over A for the chunks that follow.
 func (p *plan16) sum(w *workspace, i, m, j, n int, packed bool) bool {
 	whole := product16{tiles16: p.tiles16, product: product{ldc: mulColumns}}
-	full, wide := ceil(m, asm.MR16)*asm.MR16, ceil(n, asm.NR16)*asm.NR16
+	t := p.tiles16
+	full, wide := ceil(m, t.Rows())*t.Rows(), ceil(n, t.Cols())*t.Cols()
 	for d := 0; d < p.span; d += p.depth {
 		k := min(p.depth, p.span-d)
 		if !packed {
 			p.packA16(w.a, p.a, i, m, d, k)
 		}
-		whole.multiply16(w, w.a, p.packed(d, k, j), w.sums, full, wide, ceil(k, 2), d > 0)
+		whole.multiply16(w, w.a, p.packed(d, k, j), w.sums, full, wide, t.Words(k), d > 0)
 	}
 	for r := range m {
 		at := (i+r)*p.ldc + p.jc + j

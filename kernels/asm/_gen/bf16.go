@@ -165,6 +165,19 @@ func tile16() {
 	end()
 }
 
+// vendor emits the question who made the processor.
+func vendor() {
+	TEXT("vendor", NOSPLIT, "func() (b, d, c uint32)")
+	Doc("vendor returns the maker of the processor: four letters in each result.")
+	XORL(EAX, EAX)
+	XORL(ECX, ECX)
+	CPUID()
+	Store(EBX, Return("b"))
+	Store(EDX, Return("d"))
+	Store(ECX, Return("c"))
+	RET()
+}
+
 // peak16 keeps 24 chains busy, as many as a tile has.
 func peak16() {
 	begin("peak16Vec", "func(n int, sum *float32)",

@@ -42,12 +42,17 @@ const (
 	packedA layout = ""     // column after column, as the packers leave it
 	rowsA   layout = "Rows" // rows lda apart: as stored
 	colsA   layout = "Cols" // columns lda apart: as stored, transposed
+
+	// pairsA is packedA with the terms of a pair added second first and with
+	// subnormals as zeros: the arithmetic of VDPBF16PS, which two fused multiply-adds
+	// have as well.
+	pairsA layout = "Pairs"
 )
 
 // leftOperand returns how to address element i of the column in step u of a pass,
 // what to do after each step and what after a pass of n steps.
 func (t *tileKernel) leftOperand(from layout, a GPVirtual) (at func(u, i int) Mem, next func(), advance func(n int)) {
-	if from == packedA {
+	if from == packedA || from == pairsA {
 		return func(u, i int) Mem { return Mem{Base: a, Disp: (u*t.rows + i) * 4} }, func() {},
 			func(n int) { ADDQ(I32(int32(n*t.rows*4)), a) }
 	}
@@ -81,11 +86,26 @@ func (t *tileKernel) leftOperand(from layout, a GPVirtual) (at func(u, i int) Me
 	}
 }
 
+// eachRow calls f with a pointer to each row of a tile of C, rows ldc bytes apart.
+func (t *tileKernel) eachRow(c, ldc GPVirtual, f func(i int, row GPVirtual)) {
+	row := GP64()
+	MOVQ(c, row)
+	for i := range t.rows {
+		f(i, row)
+		if i < t.rows-1 {
+			ADDQ(ldc, row)
+		}
+	}
+}
+
 func (t *tileKernel) emit(from layout) {
 	cols := t.vecs * t.bytes / 4
 	name, signature := "tile"+string(from)+t.suffix+"Vec", "func(k int, a, b, c *float32, ldc, accumulate int)"
 	where := "packed A"
-	if from != packedA {
+	switch from {
+	case pairsA:
+		where = "packed A, pair by pair with the second term first, subnormals as zeros. k is even"
+	case rowsA, colsA:
 		signature = "func(k int, a *float32, lda int, b, c *float32, ldc, accumulate int)"
 		where = map[layout]string{rowsA: "A with rows lda apart", colsA: "A with columns lda apart"}[from]
 	}
@@ -93,6 +113,10 @@ func (t *tileKernel) emit(from layout) {
 		fmt.Sprintf("%s sets a %dx%d tile of C, rows ldc apart, to A*B, plus its old value when accumulate is not 0, from %s.", name, t.rows, cols, where))
 	k, a, b, c, ldc := param("k"), param("a"), param("b"), param("c"), param("ldc")
 	SHLQ(Imm(2), ldc)
+	swap, restore := 0, func() {}
+	if from == pairsA {
+		swap, restore = 1, flushSubnormals()
+	}
 	acc := make([][]VecVirtual, t.rows)
 	for i := range acc {
 		acc[i] = t.registers(t.vecs)
@@ -101,16 +125,7 @@ func (t *tileKernel) emit(from layout) {
 		}
 	}
 	// rows visits the rows of C with a pointer to each.
-	rows := func(f func(i int, row GPVirtual)) {
-		row := GP64()
-		MOVQ(c, row)
-		for i := range t.rows {
-			f(i, row)
-			if i < t.rows-1 {
-				ADDQ(ldc, row)
-			}
-		}
-	}
+	rows := func(f func(i int, row GPVirtual)) { t.eachRow(c, ldc, f) }
 	rows(func(_ int, row GPVirtual) {
 		for at := 0; at < 4*cols; at += 64 {
 			PREFETCHT0(Mem{Base: row, Disp: at})
@@ -139,12 +154,13 @@ func (t *tileKernel) emit(from layout) {
 	SUBQ(I32(int32(t.unroll)), k)
 	JLT(LabelRef("rest"))
 	Label("loop")
-	if from == packedA {
+	packed := from == packedA || from == pairsA
+	if packed {
 		PREFETCHT0(Mem{Base: a, Disp: 64 * 6})
 	}
 	for u := range t.unroll {
-		step(u)
-		if from == packedA && u == t.unroll/2 {
+		step(u ^ swap)
+		if packed && u == t.unroll/2 {
 			PREFETCHT0(Mem{Base: a, Disp: 64 * 7})
 		}
 	}
@@ -155,11 +171,14 @@ func (t *tileKernel) emit(from layout) {
 	ADDQ(I32(int32(t.unroll)), k)
 	JEQ(LabelRef("finish"))
 	Label("single")
-	step(0)
-	advance(1)
-	DECQ(k)
+	for u := range 1 + swap {
+		step(u ^ swap)
+	}
+	advance(1 + swap)
+	SUBQ(Imm(uint64(1+swap)), k)
 	JNE(LabelRef("single"))
 	Label("finish")
+	restore()
 	accumulate := param("accumulate")
 	TESTQ(accumulate, accumulate)
 	JEQ(LabelRef("store"))
@@ -175,6 +194,23 @@ func (t *tileKernel) emit(from layout) {
 		}
 	})
 	end()
+}
+
+// flushSubnormals makes the processor take subnormal operands as zeros and turn
+// subnormal results into zeros, until the function it returns. No goroutine switch
+// and no other Go code comes between, and a signal handler starts with a state of
+// its own.
+func flushSubnormals() (restore func()) {
+	const denormalsAreZeros, flushToZero = 1 << 6, 1 << 15
+	old, changed := AllocLocal(8), GP32()
+	STMXCSR(old)
+	MOVL(old, changed)
+	ORL(U32(denormalsAreZeros|flushToZero), changed)
+	set := old
+	set.Disp += 4
+	MOVL(changed, set)
+	LDMXCSR(set)
+	return func() { LDMXCSR(old) }
 }
 
 // transpose8 transposes eight vectors of eight. r is overwritten.

@@ -50,7 +50,7 @@ func main() {
 
 func kernels() {
 	ConstraintExpr("!purego")
-	for _, from := range []layout{packedA, rowsA, colsA} {
+	for _, from := range []layout{packedA, rowsA, colsA, pairsA} {
 		tile6x16.emit(from)
 		tile12x32.emit(from)
 	}
@@ -86,6 +86,7 @@ func kernels() {
 	}
 	tile16()
 	peak16()
+	vendor()
 	Generate()
 }
 
