@@ -14,9 +14,11 @@ import (
 	"github.com/spf13/cobra"
 	"golang.org/x/sys/cpu"
 
+	"refrain/gpu"
 	"refrain/internal/fsx"
 	"refrain/internal/run"
 	"refrain/kernels/asm"
+	"refrain/model"
 )
 
 // verdict is how a check came out.
@@ -49,6 +51,8 @@ type machine struct {
 	Kernels     string    `json:"kernels"`
 	Peak1       float64   `json:"fma_peak_1_thread_flops"`
 	Peak        float64   `json:"fma_peak_flops"`
+	PeakBF16    float64   `json:"bf16_peak_flops"`
+	Precision   string    `json:"precision"` // what train.precision = auto means here
 	CopyBytes   float64   `json:"copy_bytes_per_second,omitempty"`
 	Memory      int64     `json:"memory_bytes,omitempty"`
 	Available   int64     `json:"memory_available_bytes,omitempty"`
@@ -176,20 +180,22 @@ func features() string {
 
 // compute measures multiply-adds, the ceiling of every matrix product.
 func (m *machine) compute(quick bool) {
-	m.Peak1 = run.MeasurePeak(1)
+	m.Peak1 = run.MeasurePeak(1, model.Policy{})
 	m.Peak = m.Peak1
 	if m.Threads > 1 {
-		m.Peak = run.MeasurePeak(m.Threads)
+		m.Peak = run.MeasurePeak(m.Threads, model.Policy{})
 	}
 	if !quick { // the best of three: other programs come and go
 		for range 2 {
-			m.Peak1, m.Peak = max(m.Peak1, run.MeasurePeak(1)), max(m.Peak, run.MeasurePeak(m.Threads))
+			m.Peak1, m.Peak = max(m.Peak1, run.MeasurePeak(1, model.Policy{})), max(m.Peak, run.MeasurePeak(m.Threads, model.Policy{}))
 		}
 	}
 	scale := m.Peak / (m.Peak1 * float64(m.Threads))
 	m.find("FMA peak", worse(scale < 0.6, warned),
 		"the threads share cores with each other or with other programs; stop those, or set train.threads to the number of real cores",
 		"%.0f GFLOP/s on one thread, %.0f on %d (%.0f %% of ideal)", m.Peak1/1e9, m.Peak/1e9, m.Threads, 100*scale)
+	m.PeakBF16, m.Precision = run.MeasurePeak(m.Threads, model.Policy{Act: gpu.BF16}), model.AutoPolicy().String()
+	m.find("precision", good, "", "%s where train.precision is auto; products of bf16 have a peak of %.0f GFLOP/s on %d threads", m.Precision, m.PeakBF16/1e9, m.Threads)
 	if load, ok := loadAverage(); ok {
 		m.Load = load
 		m.find("load", worse(load > 0.5*float64(m.Cores), warned), "other programs are running: speeds measured now mean little", "%.1f runnable tasks on %d cores", load, m.Cores)

@@ -122,7 +122,7 @@ func newWatch(a *app, s *run.Setup, out string) *watch {
 
 // start prints the header: what was resolved, and what will happen.
 func (w *watch) start(r *run.Running) {
-	w.peak = run.MeasurePeak(r.Devices[0].Info().Threads) * float64(len(r.Devices))
+	w.peak = run.MeasurePeak(r.Devices[0].Info().Threads, w.s.Options.Policy) * float64(len(r.Devices))
 	if w.a.quiet {
 		return
 	}

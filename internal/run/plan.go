@@ -7,9 +7,11 @@ import (
 	"strings"
 	"time"
 
+	"refrain/gpu"
 	"refrain/internal/fsx"
 	"refrain/internal/par"
 	"refrain/kernels/asm"
+	"refrain/model"
 	"refrain/train"
 )
 
@@ -68,7 +70,7 @@ func NewPlan(s *Setup) (*Plan, error) {
 	p.TokenFLOPs = fp.Cost.FLOPs * float64(o.Devices) / float64(p.StepTokens)
 	p.TotalFLOPs = p.TokenFLOPs * float64(p.Tokens)
 	threads := s.Config.Train.Threads * o.Devices
-	p.PeakFLOPs = MeasurePeak(threads)
+	p.PeakFLOPs = MeasurePeak(threads, o.Policy)
 	if p.PeakFLOPs > 0 {
 		p.Seconds = p.TotalFLOPs / (p.PeakFLOPs * p.Share)
 	}
@@ -93,9 +95,14 @@ func WritePlan(s *Setup, out string) error {
 	return fsx.WriteFileAtomic(fsx.OS{}, path, append(b, '\n'))
 }
 
-// MeasurePeak times register-only multiply-adds on that many threads (0: all)
-// for about 50 ms and returns FLOP/s: the ceiling of any product here, now.
-func MeasurePeak(threads int) float64 {
+// MeasurePeak times register-only multiply-adds of the operands of pol on that many
+// threads (0: all) for about 50 ms and returns FLOP/s: the ceiling of any product
+// here, now.
+func MeasurePeak(threads int, pol model.Policy) float64 {
+	round, n := asm.FMAPeak, 100_000 // about 0.4 ms
+	if pol.Act == gpu.BF16 {
+		round, n = asm.PeakBF16, 50_000
+	}
 	if threads <= 0 {
 		threads = numThreads()
 	}
@@ -106,11 +113,11 @@ func MeasurePeak(threads int) float64 {
 	for range 5 {
 		t0 := time.Now()
 		pool.Run(func(w int) {
-			n := 0
+			sum := 0
 			for range 25 {
-				n += asm.FMAPeak(100_000)
+				sum += round(n)
 			}
-			flops[w*16] = n
+			flops[w*16] = sum
 		})
 		total := 0
 		for w := range threads {
@@ -145,7 +152,7 @@ func Header(s *Setup, out string, peak float64) []string {
 		fmt.Sprintf("model   llama L%d d%d h%d kv%d f%d V%d %s  %s params (%s without embeddings)  init %s", m.Layers, m.Dim, m.Heads, m.KVHeads, m.FFN, m.Vocab, tie, count(int64(l.Total)), count(int64(l.BodyParams())), m.Init),
 		fmt.Sprintf("optim   adamw lr %g  betas %g %g  clip %g  warm-up %d  decay %s", o.Optim.LR, o.Optim.Beta1, o.Optim.Beta2, o.Optim.Clip, o.Optim.Warmup, decayText(o)),
 		fmt.Sprintf("budget  %.4g epochs = %s tok = %d steps x %d  %d shards on %d device(s)  %s", s.Stream.Epochs(o.Steps*int64(o.Batch)), count(o.Steps*int64(o.Batch)*int64(o.T)), o.Steps, o.Batch*o.T, o.Shards, o.Devices, s.Config.Train.Precision),
-		fmt.Sprintf("machine %s  kernels %s  FMA peak %.0f GFLOP/s", CPUName(), asm.Kernels(), peak/1e9),
+		fmt.Sprintf("machine %s  kernels %s  %s peak %.0f GFLOP/s", CPUName(), asm.Kernels(), o.Policy, peak/1e9),
 	}
 	return lines
 }

@@ -18,6 +18,7 @@ import (
 
 	"refrain/internal/run"
 	"refrain/internal/run/config"
+	"refrain/model"
 	"refrain/stages/tokens"
 	"refrain/tokenize"
 )
@@ -226,8 +227,8 @@ func (d *demo) measure(ctx context.Context) error {
 	if d.note != "" {
 		d.say("speed      %s", d.note)
 	}
-	d.say("plan       %d runs of %.2f M parameters on %d unique tokens, two at a time, about %.0f s",
-		d.plan.Runs(), 0.363, uniqueTokens, d.plan.seconds(rate, d.valTok))
+	d.say("plan       %d runs of %.2f M parameters in %s on %d unique tokens, two at a time, about %.0f s",
+		d.plan.Runs(), 0.363, model.AutoPolicy(), uniqueTokens, d.plan.seconds(rate, d.valTok))
 	return nil
 }
 
