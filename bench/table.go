@@ -1,0 +1,194 @@
+package bench
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"os"
+	"regexp"
+	"strings"
+
+	"refrain/internal/fsx"
+)
+
+// figure is a row of the table of docs/performance.md.
+type figure struct {
+	what    string
+	pattern string // of the name of its lines; the newest record that has one counts
+	unit    string
+	scale   float64 // of the figure, 0 for 1
+	form    string  // of a number
+	after   string  // what follows it
+	bar     string
+	command string // what makes it
+}
+
+// figures is the table of docs/performance.md in its order.
+func figures() []figure {
+	const step, gemm = "bench step --preset micro-%s --compare peers", "bench gemm --compare peers"
+	var out []figure
+	add := func(f figure) { out = append(out, f) }
+	for _, prec := range []string{"f32", "bf16"} {
+		for i, m := range []string{"1M", "3M", "11M"} {
+			bar := map[string][]string{"f32": {"1.2", "1.4", "1.3"}, "bf16": {"1.4", "1.4", "1.3"}}[prec][i]
+			cmd, also := fmt.Sprintf(step, m), "" // the name had no precision before there were two
+			if prec == "bf16" {
+				cmd += " --precision bf16"
+			} else {
+				also = "?"
+			}
+			name := "Step/preset=" + m + "(/precision=" + prec + ")" + also
+			add(figure{what: "step " + m + ", " + prec + ", against torch.compile " + prec, pattern: name, unit: "x-peer", form: "%.2f", bar: bar, command: cmd})
+			add(figure{what: "step " + m + ", " + prec + ", thousand tokens a second", pattern: name, unit: "tok/s", scale: 1e-3, form: "%.1f", command: cmd})
+			add(figure{what: "step " + m + ", " + prec + ": device wait", pattern: name, unit: "wait%", form: "%.3f", after: " %", bar: "0.1 %", command: cmd})
+		}
+	}
+	for _, t := range []string{"1", "2"} {
+		add(figure{what: "GEMM f32, 27 shapes, " + t + " thread(s): of the multiply-add peak", pattern: "GEMM/geomean/threads=" + t, unit: "of-peak", form: "%.2f", command: gemm})
+		add(figure{what: "GEMM f32, 27 shapes, " + t + " thread(s): against OpenBLAS", pattern: "GEMM/geomean/threads=" + t, unit: "x-peer", form: "%.2f", bar: map[string]string{"1": "1.03", "2": "1.15"}[t], command: gemm})
+	}
+	for _, p := range []string{"cold", "warm"} {
+		add(figure{what: "encoder, one thread, " + p + ", against Hugging Face tokenizers", pattern: "Tokenizer/.*" + p, unit: "x-peer", form: "%.0f", bar: "20", command: "bench tokenizer --compare peers"})
+	}
+	for _, T := range []string{"512", "4096"} {
+		cmd := "bench loader --tiers T0 --seq " + T
+		for _, m := range []string{"fixed", "repack"} {
+			bar := ""
+			if T == "4096" {
+				bar = "0.8"
+			}
+			add(figure{what: "rows of " + T + ", " + m + ", of a widening copy", pattern: "Loader/" + m + "/T=" + T, unit: "of-limit", form: "%.2f", bar: bar, command: cmd})
+		}
+		add(figure{what: "rows of " + T + ", repack against fixed", pattern: "Loader/repack/T=" + T, unit: "of-fixed", form: "%.2f", bar: "0.9", command: cmd})
+	}
+	cmd := "bench loader --tiers T1 --compare peers"
+	add(figure{what: "whole batches, fixed, million tokens a CPU-second: gathered by the consumer", pattern: "Loader/tier=T1/mode=fixed/loader=refrain/set=gather/.*", unit: "tok/cpu-s", scale: 1e-6, form: "%.0f", command: cmd})
+	add(figure{what: "whole batches, fixed, million tokens a CPU-second: through the chain of a run", pattern: "Loader/tier=T1/mode=fixed/loader=refrain/set=chain/.*", unit: "tok/cpu-s", scale: 1e-6, form: "%.0f", command: cmd})
+	for _, p := range RowPeers() {
+		bar := "20"
+		switch p.Name {
+		case "numpy":
+			bar = "1.2"
+		case "llmc":
+			bar = ""
+		}
+		add(figure{what: "ours (gathered) against " + p.Name + ", fixed, a CPU-second", pattern: "Loader/tier=T1/mode=fixed/loader=" + p.Name + "/.*", unit: "ours-x", form: "%.2f", bar: bar, command: cmd})
+	}
+	for _, p := range []string{"2ms", "5ms", "20ms"} {
+		add(figure{what: "steps of " + p + " that found a batch", pattern: "Loader/tier=T4/mode=fixed/loader=refrain/.*/pace=" + p, unit: "found%", form: "%.0f", after: " %", bar: "100 %", command: "bench loader --tiers T4"})
+	}
+	add(figure{what: "ingest, of the encoder alone, wall time", pattern: "Ingest/.*/prepare", unit: "of-encoder", form: "%.2f", bar: "0.6", command: "bench ingest"})
+	add(figure{what: "ingest after the fingerprint, of the encoder alone", pattern: "Ingest/.*/prepare", unit: "store-of-encoder", form: "%.2f", bar: "0.8", command: "bench ingest"})
+	for _, p := range IngestPeers() {
+		add(figure{what: "ingest against " + p.Name, pattern: "Ingest/.*/peer=" + p.Name, unit: "ours-x", form: "%.1f", bar: "15", command: "bench ingest --compare peers"})
+	}
+	for _, p := range [][2]string{{"100000", "10 ms"}, {"1000000", "300 ms"}, {"10000000", "4000 ms"}} {
+		add(figure{what: "epoch plan of " + p[0] + " documents, ms", pattern: "Plan/docs=" + p[0], unit: "ms", form: "%.1f", bar: p[1], command: "bench plan"})
+		add(figure{what: "epoch plan of " + p[0] + " documents, bytes a document", pattern: "Plan/docs=" + p[0], unit: "B/doc", form: "%.1f", bar: "16", command: "bench plan"})
+	}
+	for _, p := range []string{"save", "load"} {
+		add(figure{what: "checkpoint " + p + ", of a plain copy of the same bytes", pattern: "Ckpt/.*/" + p, unit: "of-copy", form: "%.2f", command: "bench ckpt"})
+	}
+	return out
+}
+
+// marks stand around the generated part of docs/performance.md.
+const (
+	beginMark = "<!-- results: written by refrain bench table, do not edit -->"
+	endMark   = "<!-- results: end -->"
+)
+
+// Table returns the markdown table of the newest figures in dir. A figure that was
+// never recorded has no row.
+func Table(dir string) (string, error) {
+	all, err := ReadRecords(dir)
+	if err != nil {
+		return "", err
+	}
+	var b strings.Builder
+	b.WriteString("| figure | measured (quartiles) | bar | command: `refrain ...` | record |\n|---|---|---|---|---|\n")
+	forced := false
+	for _, f := range figures() {
+		value, r, ok, err := f.newest(all)
+		if err != nil {
+			return "", err
+		}
+		if !ok {
+			continue
+		}
+		mark := ""
+		if r.Forced {
+			mark, forced = " (f)", true
+		}
+		fmt.Fprintf(&b, "| %s | %s | %s | `%s` | %s %.7s, %d cores, %s%s |\n", f.what, value, f.bar, f.command, r.Date[:10], r.Code, r.Cores, r.Kernels, mark)
+	}
+	if forced {
+		b.WriteString("\n(f): recorded by force while others used the machine; ratios inside a round hold better than absolute figures.\n")
+	}
+	return b.String(), nil
+}
+
+// newest is the figure of the newest record that has it.
+func (f figure) newest(all []Record) (value string, from Record, ok bool, err error) {
+	re, err := regexp.Compile("^(" + f.pattern + ")$")
+	if err != nil {
+		return "", from, false, fmt.Errorf("pattern of %q: %w", f.what, err)
+	}
+	scale := f.scale
+	if scale == 0 {
+		scale = 1
+	}
+	for i := len(all) - 1; i >= 0; i-- {
+		var v []float64
+		var one Line
+		name := ""
+		for _, l := range all[i].Lines {
+			// Of several settings of a loader the first counts, which was the fastest.
+			if x, has := l.Get(f.unit); has && re.MatchString(l.Name) && (name == "" || name == l.Name) {
+				v, one, name = append(v, scale*x), l, l.Name
+			}
+		}
+		if len(v) == 0 {
+			continue
+		}
+		lo, mid, hi := Quartiles(v)
+		q1, has1 := one.Get(f.unit + "-q1")
+		q3, has3 := one.Get(f.unit + "-q3")
+		if len(v) == 1 && has1 && has3 {
+			lo, hi = scale*q1, scale*q3
+		}
+		value = fmt.Sprintf(f.form, mid)
+		if len(v) > 1 || has1 && has3 {
+			value += fmt.Sprintf(" ("+f.form+"-"+f.form+")", lo, hi)
+		}
+		return value + f.after, all[i], true, nil
+	}
+	return "", from, false, nil
+}
+
+// Splice returns the page with the table between its marks.
+func Splice(page []byte, table string) ([]byte, error) {
+	before, rest, ok := bytes.Cut(page, []byte(beginMark))
+	_, after, ok2 := bytes.Cut(rest, []byte(endMark))
+	if !ok || !ok2 {
+		return nil, errors.New("the page has no place for the table: " + beginMark + " and " + endMark)
+	}
+	return fmt.Appendf(nil, "%s%s\n%s%s%s", before, beginMark, table, endMark, after), nil
+}
+
+// WriteTable brings the table in page up to date with the records in dir.
+func WriteTable(page, dir string) error {
+	table, err := Table(dir)
+	if err != nil {
+		return err
+	}
+	old, err := os.ReadFile(page)
+	if err != nil {
+		return err
+	}
+	text, err := Splice(old, table)
+	if err != nil {
+		return fmt.Errorf("%s: %w", page, err)
+	}
+	return fsx.WriteFileAtomic(fsx.OS{}, page, text)
+}
