@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"math"
 	"time"
+	"unsafe"
 
 	"refrain/internal/num"
 	"refrain/internal/par"
@@ -12,28 +13,58 @@ import (
 	"refrain/kernels/gemm"
 )
 
+// GEMMKind says which product is measured.
+type GEMMKind struct {
+	Precision string // of the terms: f32 or bf16. Sums are float32
+	Operands  string // how A, B and C are stored: f32 or bf16. Of bf16 products only
+}
+
+// GEMMKinds returns what is measured at a precision: at bf16 the product of
+// matrices that are stored as bfloat16, and that of float32 matrices with their
+// conversion.
+func GEMMKinds(precision string) []GEMMKind {
+	if precision == "bf16" {
+		return []GEMMKind{{"bf16", "bf16"}, {"bf16", "f32"}}
+	}
+	return []GEMMKind{{"f32", "f32"}}
+}
+
+// name is the part of a line's name that tells kinds apart.
+func (k GEMMKind) name() string {
+	if k.Precision == "f32" {
+		return ""
+	}
+	return "/precision=bf16/operands=" + k.Operands
+}
+
 // GEMMConfig measures the packed matrix product on its 27 shapes.
 type GEMMConfig struct {
+	Kinds   []GEMMKind
 	Threads []int // for instance 1 and 2
 	Rounds  int   // samples of every shape; the best counts
 	Alloc   func(n int) []float32
 	// Peer, when not nil, is asked for the best GFLOP/s of the same product
 	// between our samples.
-	Peer func(ctx context.Context, s gemm.Shape, threads int) (float64, error)
+	Peer func(ctx context.Context, k GEMMKind, s gemm.Shape, threads int) (float64, error)
 }
 
-// GEMM returns a line for every shape and number of threads, and for every
-// number of threads a last line with the geometric means.
+// GEMM returns a line for every kind, shape and number of threads, and for every
+// kind and number of threads a last line with the geometric means.
 func GEMM(ctx context.Context, c GEMMConfig, emit func(Line)) error {
-	for _, threads := range c.Threads {
-		if err := gemmThreads(ctx, c, threads, emit); err != nil {
-			return err
+	if c.Alloc == nil {
+		c.Alloc = func(n int) []float32 { return make([]float32, n) }
+	}
+	for _, kind := range c.Kinds {
+		for _, threads := range c.Threads {
+			if err := gemmThreads(ctx, c, kind, threads, emit); err != nil {
+				return err
+			}
 		}
 	}
 	return nil
 }
 
-func gemmThreads(ctx context.Context, c GEMMConfig, threads int, emit func(Line)) error {
+func gemmThreads(ctx context.Context, c GEMMConfig, kind GEMMKind, threads int, emit func(Line)) error {
 	pool := par.New(threads)
 	defer pool.Close()
 	scratch := gemm.NewScratch(threads, c.Alloc)
@@ -42,12 +73,12 @@ func gemmThreads(ctx context.Context, c GEMMConfig, threads int, emit func(Line)
 		if err := ctx.Err(); err != nil {
 			return context.Cause(ctx)
 		}
-		best, share, per := gemmShape(pool, scratch, s, c.Rounds, c.Alloc)
-		l := Line{Name: fmt.Sprintf("GEMM/shape=%v/threads=%d", s, threads), Threads: threads, N: c.Rounds, PerOp: per,
+		best, share, per := gemmShape(pool, kind.peak(), kind.product(pool, scratch, s, c.Alloc), s, c.Rounds)
+		l := Line{Name: fmt.Sprintf("GEMM/shape=%v%s/threads=%d", s, kind.name(), threads), Threads: threads, N: c.Rounds, PerOp: per,
 			Metrics: []Metric{{best / 1e9, "GFLOP/s"}, {share, "of-peak"}}}
 		logShare += math.Log(share)
 		if c.Peer != nil {
-			peer, err := c.Peer(ctx, s, threads)
+			peer, err := c.Peer(ctx, kind, s, threads)
 			if err != nil {
 				return err
 			}
@@ -57,7 +88,7 @@ func gemmThreads(ctx context.Context, c GEMMConfig, threads int, emit func(Line)
 		emit(l)
 	}
 	n := float64(len(gemm.Shapes()))
-	all := Line{Name: fmt.Sprintf("GEMM/geomean/threads=%d", threads), Threads: threads, N: 1, Metrics: []Metric{{math.Exp(logShare / n), "of-peak"}}}
+	all := Line{Name: fmt.Sprintf("GEMM/geomean%s/threads=%d", kind.name(), threads), Threads: threads, N: 1, Metrics: []Metric{{math.Exp(logShare / n), "of-peak"}}}
 	if c.Peer != nil {
 		all.Metrics = append(all.Metrics, Metric{math.Exp(logRatio / n), "x-peer"})
 	}
@@ -65,12 +96,17 @@ func gemmThreads(ctx context.Context, c GEMMConfig, threads int, emit func(Line)
 	return nil
 }
 
-// gemmShape alternates samples of the product and of the peak.
-func gemmShape(pool *par.Pool, scratch *gemm.Scratch, s gemm.Shape, rounds int, alloc func(int) []float32) (best, share float64, per time.Duration) {
-	if alloc == nil {
-		alloc = func(n int) []float32 { return make([]float32, n) }
+// peak returns the ceiling of the kind's instructions.
+func (k GEMMKind) peak() func(n int) int {
+	if k.Precision == "bf16" {
+		return asm.PeakBF16
 	}
-	a, b, out := alloc(s.M*s.K), alloc(s.K*s.N), alloc(s.M*s.N)
+	return asm.FMAPeak
+}
+
+// product prepares a product of the kind with operands of its own.
+func (k GEMMKind) product(pool *par.Pool, scratch *gemm.Scratch, s gemm.Shape, alloc func(int) []float32) (run func()) {
+	a, b := alloc(s.M*s.K), alloc(s.K*s.N)
 	r := num.NewStream("bench gemm", 1)
 	for i := range a {
 		a[i] = float32(r.Float64(uint64(i))) - 0.5
@@ -79,15 +115,37 @@ func gemmShape(pool *par.Pool, scratch *gemm.Scratch, s gemm.Shape, rounds int, 
 		b[i] = float32(r.Float64(uint64(i)+1<<40)) - 0.5
 	}
 	lda, ldb, ldc := s.Strides()
-	plan := gemm.NewPlan(scratch, pool, s.TransA(), s.TransB(), s.M, s.N, s.K, lda, ldb, ldc, false)
+	switch {
+	case k.Precision == "f32":
+		c := alloc(s.M * s.N)
+		plan := gemm.NewPlan(scratch, pool, s.TransA(), s.TransB(), s.M, s.N, s.K, lda, ldb, ldc, false)
+		return func() { plan.Run(a, b, c) }
+	case k.Operands == "f32":
+		c := alloc(s.M * s.N)
+		plan := gemm.NewPlan16[float32, float32](scratch, pool, s.TransA(), s.TransB(), s.M, s.N, s.K, lda, ldb, ldc, false)
+		return func() { plan.Run(a, b, c) }
+	}
+	halves := func(n int) []uint16 { // on the pages that alloc gives
+		mem := alloc((n + 1) / 2)
+		return unsafe.Slice((*uint16)(unsafe.Pointer(&mem[0])), n)
+	}
+	ah, bh, c := halves(len(a)), halves(len(b)), halves(s.M*s.N)
+	asm.ToBF16(ah, a)
+	asm.ToBF16(bh, b)
+	plan := gemm.NewPlan16[uint16, uint16](scratch, pool, s.TransA(), s.TransB(), s.M, s.N, s.K, lda, ldb, ldc, false)
+	return func() { plan.RunRounded(ah, bh, c) }
+}
+
+// gemmShape alternates samples of the product and of the peak.
+func gemmShape(pool *par.Pool, peakOf func(n int) int, product func(), s gemm.Shape, rounds int) (best, share float64, per time.Duration) {
 	flops := make([]int, pool.Threads()*16)
-	peakBody := func(w int) { flops[w*16] = asm.FMAPeak(50_000) }
-	plan.Run(a, b, out)
+	peakBody := func(w int) { flops[w*16] = peakOf(50_000) }
+	product()
 	var peak float64
 	var times []time.Duration
 	for range rounds {
 		t0 := time.Now()
-		plan.Run(a, b, out)
+		product()
 		d := time.Since(t0)
 		times = append(times, d)
 		best = max(best, s.FLOPs()/d.Seconds())

@@ -75,8 +75,7 @@ ratios with quartiles; sh bench/peers/install.sh makes their environment.`,
 	c.PersistentFlags().IntVar(&f.threads, "threads", 0, "threads; 0 means all")
 	c.PersistentFlags().StringVar(&f.compare, "compare", "", "peers: measure the pinned peers in the same session")
 	c.PersistentFlags().StringVar(&f.peers, "peers-dir", filepath.Join("bench", "peers"), "folder of the peers")
-	a.recordFlags(c, &f)
-	return group(c, a.benchStep(&f), a.benchGEMM(&f), a.benchTokenizer(&f), a.benchLoader(&f), a.benchIngest(&f), a.benchTable(), a.benchReport())
+	return group(c, a.benchStep(&f), a.benchGEMM(&f), a.benchTokenizer(&f), a.benchLoader(&f), a.benchIngest(&f))
 }
 
 func (a *app) line(l bench.Line) { a.printf("%s\n", l) }
@@ -194,16 +193,21 @@ func (a *app) stepWithPeer(ctx context.Context, f *benchFlags, cfg bench.StepCon
 }
 
 func (a *app) benchGEMM(f *benchFlags) *cobra.Command {
-	return &cobra.Command{
-		Use:   "gemm",
-		Short: "The 27 matrix products of small transformers, against the multiply-add peak",
-		Args:  args(cobra.NoArgs),
+	var precision string
+	c := &cobra.Command{
+		Use:     "gemm",
+		Short:   "The 27 matrix products of small transformers, against the multiply-add peak",
+		Example: `  refrain bench gemm --precision bf16 --compare peers`,
+		Args:    args(cobra.NoArgs),
 		RunE: func(c *cobra.Command, _ []string) error {
 			peers, err := f.check(c)
 			if err != nil {
 				return err
 			}
-			cfg := bench.GEMMConfig{Threads: []int{1}, Rounds: f.count, Alloc: host.HugeFloats()}
+			if precision != "f32" && precision != "bf16" {
+				return bad(c, "--precision %q; use f32 or bf16", precision)
+			}
+			cfg := bench.GEMMConfig{Kinds: bench.GEMMKinds(precision), Threads: []int{1}, Rounds: f.count, Alloc: host.HugeFloats()}
 			if n := f.numThreads(); n > 1 {
 				cfg.Threads = append(cfg.Threads, n)
 			}
@@ -211,23 +215,25 @@ func (a *app) benchGEMM(f *benchFlags) *cobra.Command {
 				return err
 			}
 			if peers {
-				p, err := bench.StartPeer(c.Context(), f.peers, "peer_gemm.py")
+				p, err := bench.StartPeer(c.Context(), f.peers, "peer_gemm.py", precision)
 				if err != nil {
 					return &run.Error{Code: run.ExitUsage, Err: err}
 				}
 				defer p.Close()
 				a.printf("# peer %s\n", p.About)
-				cfg.Peer = func(_ context.Context, s gemm.Shape, threads int) (float64, error) {
+				cfg.Peer = func(_ context.Context, k bench.GEMMKind, s gemm.Shape, threads int) (float64, error) {
 					var answer struct {
 						GFLOPS float64 `json:"gflops"`
 					}
-					err := p.Ask(map[string]any{"m": s.M, "n": s.N, "k": s.K, "form": s.Form, "threads": threads, "rounds": f.count}, &answer)
+					err := p.Ask(map[string]any{"m": s.M, "n": s.N, "k": s.K, "form": s.Form, "operands": k.Operands, "threads": threads, "rounds": f.count}, &answer)
 					return answer.GFLOPS, err
 				}
 			}
 			return bench.GEMM(c.Context(), cfg, a.line)
 		},
 	}
+	c.Flags().StringVar(&precision, "precision", "f32", "of the products: f32, or bf16 with float32 sums")
+	return c
 }
 
 func (a *app) benchTokenizer(f *benchFlags) *cobra.Command {
