@@ -75,7 +75,8 @@ ratios with quartiles; sh bench/peers/install.sh makes their environment.`,
 	c.PersistentFlags().IntVar(&f.threads, "threads", 0, "threads; 0 means all")
 	c.PersistentFlags().StringVar(&f.compare, "compare", "", "peers: measure the pinned peers in the same session")
 	c.PersistentFlags().StringVar(&f.peers, "peers-dir", filepath.Join("bench", "peers"), "folder of the peers")
-	return group(c, a.benchStep(&f), a.benchGEMM(&f), a.benchTokenizer(&f), a.benchLoader(&f), a.benchIngest(&f))
+	a.recordFlags(c, &f)
+	return group(c, a.benchStep(&f), a.benchGEMM(&f), a.benchTokenizer(&f), a.benchLoader(&f), a.benchIngest(&f), a.benchTable(), a.benchReport())
 }
 
 func (a *app) line(l bench.Line) { a.printf("%s\n", l) }
