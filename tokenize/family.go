@@ -33,6 +33,19 @@ func familyByName(name string) (*family, error) {
 	return nil, fmt.Errorf("tokenize: unknown family %q; use r50k (or gpt2), cl100k (or llama3) or o200k", name)
 }
 
+// SplitPattern is the regular expression by which a family (r50k, cl100k or o200k)
+// splits text, as tokenizer.json spells it.
+func SplitPattern(name string) (string, error) {
+	fam, err := familyByName(name)
+	switch {
+	case err != nil:
+		return "", err
+	case fam.pattern == "":
+		return patternR50k, nil
+	}
+	return fam.pattern, nil
+}
+
 // familyByPattern finds the family of a split pattern read from a file. Only exact
 // spellings are known: a pattern that is almost one of these splits differently.
 func familyByPattern(pattern string) (*family, error) {

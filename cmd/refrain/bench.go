@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"encoding/binary"
 	"encoding/json"
 	"fmt"
 	"os"
@@ -11,12 +10,12 @@ import (
 	"runtime"
 	"strconv"
 	"strings"
-	"time"
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
 	"refrain/bench"
+	"refrain/gpu"
 	"refrain/gpu/host"
 	"refrain/internal/run"
 	"refrain/kernels/gemm"
@@ -76,7 +75,7 @@ ratios with quartiles; sh bench/peers/install.sh makes their environment.`,
 	c.PersistentFlags().StringVar(&f.compare, "compare", "", "peers: measure the pinned peers in the same session")
 	c.PersistentFlags().StringVar(&f.peers, "peers-dir", filepath.Join("bench", "peers"), "folder of the peers")
 	a.recordFlags(c, &f)
-	return group(c, a.benchStep(&f), a.benchGEMM(&f), a.benchTokenizer(&f), a.benchLoader(&f), a.benchIngest(&f), a.benchTable(), a.benchReport())
+	return group(c, a.benchStep(&f), a.benchGEMM(&f), a.benchTokenizer(&f), a.benchTrainTokenizer(&f), a.benchLoader(&f), a.benchIngest(&f), a.benchTable(), a.benchReport())
 }
 
 func (a *app) line(l bench.Line) { a.printf("%s\n", l) }
@@ -91,14 +90,15 @@ func (f *benchFlags) numThreads() int {
 }
 
 func (a *app) benchStep(f *benchFlags) *cobra.Command {
-	var preset string
+	var preset, precision string
 	var T, B, V, shards, devices int
 	var kernels bool
 	c := &cobra.Command{
-		Use:     "step",
-		Short:   "A training step fed by repack, batch and upload",
-		Example: `  refrain bench step --preset micro-3M --count 12 --kernels`,
-		Args:    args(cobra.NoArgs),
+		Use:   "step",
+		Short: "A training step fed by repack, batch and upload",
+		Example: `  refrain bench step --preset micro-3M --count 12 --kernels
+  refrain bench step --preset micro-3M --precision bf16 --compare peers`,
+		Args: args(cobra.NoArgs),
 		RunE: func(c *cobra.Command, _ []string) error {
 			peers, err := f.check(c)
 			if err != nil {
@@ -112,11 +112,15 @@ func (a *app) benchStep(f *benchFlags) *cobra.Command {
 			if V > 0 {
 				m.Vocab = V
 			}
+			policy, err := model.PolicyOf(precision)
+			if err != nil {
+				return bad(c, "--precision %q; use f32 or bf16", precision)
+			}
 			n, err := run.Shards(B, shards)
 			if err != nil {
 				return &run.Error{Code: run.ExitUsage, Err: err}
 			}
-			cfg := bench.StepConfig{Model: m, Name: strings.TrimPrefix(preset, "micro-"), T: T, B: B, Shards: n, Devices: devices, Threads: f.threads, Warm: 2, Steps: f.count}
+			cfg := bench.StepConfig{Model: m, Name: strings.TrimPrefix(preset, "micro-"), T: T, B: B, Shards: n, Devices: devices, Threads: f.threads, Policy: policy, Warm: 2, Steps: f.count}
 			if err := a.benchHeader(); err != nil {
 				return err
 			}
@@ -135,6 +139,7 @@ func (a *app) benchStep(f *benchFlags) *cobra.Command {
 		},
 	}
 	c.Flags().StringVar(&preset, "preset", "micro-1M", "model shape")
+	c.Flags().StringVar(&precision, "precision", "f32", "of activations and products: f32 or bf16 (the peer then runs under autocast)")
 	c.Flags().IntVar(&T, "seq", 512, "tokens in a row")
 	c.Flags().IntVar(&B, "batch", 8, "rows in a step")
 	c.Flags().IntVar(&V, "vocab", 0, "vocabulary; 0 means the preset's")
@@ -157,7 +162,7 @@ func (a *app) stepWithPeer(ctx context.Context, f *benchFlags, cfg bench.StepCon
 	m := cfg.Model
 	spec, err := json.Marshal(map[string]any{
 		"vocab": m.Vocab, "dim": m.Dim, "layers": m.Layers, "heads": m.Heads, "kv_heads": m.KVHeads, "ffn": m.FFN, "tie": m.Tie,
-		"t": cfg.T, "b": cfg.B, "threads": f.numThreads(), "compile": true, "bf16": false,
+		"t": cfg.T, "b": cfg.B, "threads": f.numThreads(), "compile": true, "bf16": cfg.Policy.Act == gpu.BF16,
 	})
 	if err != nil {
 		return err
@@ -189,7 +194,7 @@ func (a *app) stepWithPeer(ctx context.Context, f *benchFlags, cfg bench.StepCon
 		a.line(r.Line)
 	}
 	lo, mid, hi := bench.Quartiles(ratios)
-	a.printf("# %s: %.3f times torch.compile f32 (quartiles %.3f to %.3f, %d rounds)\n", cfg.Name, mid, lo, hi, len(ratios))
+	a.printf("# %s: %.3f times torch.compile %s (quartiles %.3f to %.3f, %d rounds)\n", cfg.Name, mid, cfg.Policy, lo, hi, len(ratios))
 	return nil
 }
 
@@ -234,60 +239,6 @@ func (a *app) benchGEMM(f *benchFlags) *cobra.Command {
 		},
 	}
 	c.Flags().StringVar(&precision, "precision", "f32", "of the products: f32, or bf16 with float32 sums")
-	return c
-}
-
-func (a *app) benchTokenizer(f *benchFlags) *cobra.Command {
-	var file, peer string
-	var limit int
-	c := &cobra.Command{
-		Use:     "tokenizer [TEXT...]",
-		Short:   "Encoding of 8 KB documents on one thread, cold and warm",
-		Example: `  refrain bench tokenizer -t store/tokenizer.json --compare peers --peer tokenizers`,
-		Args:    args(cobra.ArbitraryArgs),
-		RunE: func(c *cobra.Command, list []string) error {
-			peers, err := f.check(c)
-			if err != nil {
-				return err
-			}
-			if list, err = benchInputs(c.Context(), list); err != nil {
-				return err
-			}
-			text, err := readTexts(c.Context(), list, limit)
-			if err != nil {
-				return err
-			}
-			t, name, err := benchVocabulary(c.Context(), file, text)
-			if err != nil {
-				return err
-			}
-			docs := bench.CutDocs(text, 8<<10)
-			cfg := bench.TokenizerConfig{Tokenizer: t, Name: name, Docs: docs, Rounds: f.count, Cache: 64 << 20}
-			if err := a.benchHeader(); err != nil {
-				return err
-			}
-			if peers {
-				p, done, err := tokenizerPeer(c.Context(), f, peer, t, docs)
-				if err != nil {
-					return err
-				}
-				defer done()
-				a.printf("# peer %s\n", p.About)
-				cfg.Peer = func(context.Context) (time.Duration, time.Duration, error) {
-					var answer struct {
-						Cold float64 `json:"cold_s"`
-						Warm float64 `json:"warm_s"`
-					}
-					err := p.Ask(map[string]int{}, &answer)
-					return time.Duration(answer.Cold * 1e9), time.Duration(answer.Warm * 1e9), err
-				}
-			}
-			return bench.Tokenizer(c.Context(), cfg, a.line)
-		},
-	}
-	c.Flags().StringVarP(&file, "tokenizer", "t", "", "tokenizer.json; without it one of 32,768 entries is trained on the text")
-	c.Flags().StringVar(&peer, "peer", "tokenizers", "with --compare peers: tokenizers or gigatoken")
-	c.Flags().IntVar(&limit, "bytes", 32<<20, "most text to read")
 	return c
 }
 
@@ -349,39 +300,4 @@ func benchVocabulary(ctx context.Context, file string, text []byte) (*tokenize.T
 		return nil, "", &run.Error{Code: run.ExitUsage, Err: fmt.Errorf("%s: %w", file, err)}
 	}
 	return t, strings.TrimSuffix(filepath.Base(file), filepath.Ext(file)), nil
-}
-
-// tokenizerPeer starts the peer on the same vocabulary and documents.
-func tokenizerPeer(ctx context.Context, f *benchFlags, kind string, t *tokenize.Tokenizer, docs [][]byte) (*bench.Peer, func(), error) {
-	dir, err := os.MkdirTemp("", "refrain-bench-")
-	if err != nil {
-		return nil, nil, err
-	}
-	done := func() { os.RemoveAll(dir) }
-	vocab, err := os.Create(filepath.Join(dir, "tokenizer.json"))
-	if err != nil {
-		done()
-		return nil, nil, err
-	}
-	err = t.WriteJSON(vocab)
-	if cerr := vocab.Close(); err == nil {
-		err = cerr
-	}
-	var raw []byte
-	for _, d := range docs {
-		raw = append(binary.LittleEndian.AppendUint32(raw, uint32(len(d))), d...)
-	}
-	if err == nil {
-		err = os.WriteFile(filepath.Join(dir, "docs.bin"), raw, 0o644)
-	}
-	if err != nil {
-		done()
-		return nil, nil, err
-	}
-	p, err := bench.StartPeer(ctx, f.peers, "peer_tokenizer.py", kind, vocab.Name(), filepath.Join(dir, "docs.bin"))
-	if err != nil {
-		done()
-		return nil, nil, &run.Error{Code: run.ExitUsage, Err: err}
-	}
-	return p, func() { p.Close(); done() }, nil
 }
