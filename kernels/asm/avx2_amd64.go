@@ -184,55 +184,105 @@ func toBF16Vec(n int, dst *uint16, src *float32)
 //go:noescape
 func fromBF16Vec(n int, dst *float32, src *uint16)
 
-// packRows12F512Vec packs 32*n columns of 12 rows of src, lds apart, to pairs of bfloat16, pair after pair. n is above 0.
+// packRows12F512Vec packs 32*n columns of 12 rows of src, lds apart, as pairs of bfloat16, word after word. n is above 0.
 //
 //go:noescape
 func packRows12F512Vec(n int, dst *uint32, src *float32, lds int)
 
-// packRows32F512Vec packs 32*n columns of 32 rows of src, lds apart, to pairs of bfloat16, pair after pair. n is above 0.
+// packRows32F512Vec packs 32*n columns of 32 rows of src, lds apart, as pairs of bfloat16, word after word. n is above 0.
 //
 //go:noescape
 func packRows32F512Vec(n int, dst *uint32, src *float32, lds int)
 
-// packCols12F512Vec packs 2*k2 rows of src, lds apart, to panels of 12 columns of pairs of bfloat16, panels stride apart in dst. panels and k2 are above 0.
+// packCols12F512Vec packs 2*words rows of src, lds apart, to panels of 12 columns, panels stride apart in dst, as pairs of bfloat16. panels and words are above 0.
 //
 //go:noescape
-func packCols12F512Vec(panels int, k2 int, dst *uint32, src *float32, lds int, stride int)
+func packCols12F512Vec(panels int, words int, dst *uint32, src *float32, lds int, stride int)
 
-// packCols32F512Vec packs 2*k2 rows of src, lds apart, to panels of 32 columns of pairs of bfloat16, panels stride apart in dst. panels and k2 are above 0.
+// packCols32F512Vec packs 2*words rows of src, lds apart, to panels of 32 columns, panels stride apart in dst, as pairs of bfloat16. panels and words are above 0.
 //
 //go:noescape
-func packCols32F512Vec(panels int, k2 int, dst *uint32, src *float32, lds int, stride int)
+func packCols32F512Vec(panels int, words int, dst *uint32, src *float32, lds int, stride int)
 
-// packCols48F512Vec packs 2*k2 rows of src, lds apart, to groups of four panels of 12 columns of pairs of bfloat16, panels stride apart in dst. panels and k2 are above 0.
+// packCols48F512Vec packs 2*words rows of src, lds apart, to groups of four panels of 12 columns, panels stride apart in dst, as pairs of bfloat16. panels and words are above 0.
 //
 //go:noescape
-func packCols48F512Vec(panels int, k2 int, dst *uint32, src *float32, lds int, stride int)
+func packCols48F512Vec(panels int, words int, dst *uint32, src *float32, lds int, stride int)
 
-// packRows12H512Vec packs 32*n columns of 12 rows of src, lds apart, to pairs of bfloat16, pair after pair. n is above 0.
+// packRows12H512Vec packs 32*n columns of 12 rows of src, lds apart, as pairs of bfloat16, word after word. n is above 0.
 //
 //go:noescape
 func packRows12H512Vec(n int, dst *uint32, src *uint16, lds int)
 
-// packRows32H512Vec packs 32*n columns of 32 rows of src, lds apart, to pairs of bfloat16, pair after pair. n is above 0.
+// packRows32H512Vec packs 32*n columns of 32 rows of src, lds apart, as pairs of bfloat16, word after word. n is above 0.
 //
 //go:noescape
 func packRows32H512Vec(n int, dst *uint32, src *uint16, lds int)
 
-// packCols12H512Vec packs 2*k2 rows of src, lds apart, to panels of 12 columns of pairs of bfloat16, panels stride apart in dst. panels and k2 are above 0.
+// packCols12H512Vec packs 2*words rows of src, lds apart, to panels of 12 columns, panels stride apart in dst, as pairs of bfloat16. panels and words are above 0.
 //
 //go:noescape
-func packCols12H512Vec(panels int, k2 int, dst *uint32, src *uint16, lds int, stride int)
+func packCols12H512Vec(panels int, words int, dst *uint32, src *uint16, lds int, stride int)
 
-// packCols32H512Vec packs 2*k2 rows of src, lds apart, to panels of 32 columns of pairs of bfloat16, panels stride apart in dst. panels and k2 are above 0.
+// packCols32H512Vec packs 2*words rows of src, lds apart, to panels of 32 columns, panels stride apart in dst, as pairs of bfloat16. panels and words are above 0.
 //
 //go:noescape
-func packCols32H512Vec(panels int, k2 int, dst *uint32, src *uint16, lds int, stride int)
+func packCols32H512Vec(panels int, words int, dst *uint32, src *uint16, lds int, stride int)
 
-// packCols48H512Vec packs 2*k2 rows of src, lds apart, to groups of four panels of 12 columns of pairs of bfloat16, panels stride apart in dst. panels and k2 are above 0.
+// packCols48H512Vec packs 2*words rows of src, lds apart, to groups of four panels of 12 columns, panels stride apart in dst, as pairs of bfloat16. panels and words are above 0.
 //
 //go:noescape
-func packCols48H512Vec(panels int, k2 int, dst *uint32, src *uint16, lds int, stride int)
+func packCols48H512Vec(panels int, words int, dst *uint32, src *uint16, lds int, stride int)
+
+// widenRows12F512Vec packs 16*n columns of 12 rows of src, lds apart, as float32 values rounded to bfloat16, word after word. n is above 0.
+//
+//go:noescape
+func widenRows12F512Vec(n int, dst *uint32, src *float32, lds int)
+
+// widenRows32F512Vec packs 16*n columns of 32 rows of src, lds apart, as float32 values rounded to bfloat16, word after word. n is above 0.
+//
+//go:noescape
+func widenRows32F512Vec(n int, dst *uint32, src *float32, lds int)
+
+// widenCols12F512Vec packs 1*words rows of src, lds apart, to panels of 12 columns, panels stride apart in dst, as float32 values rounded to bfloat16. panels and words are above 0.
+//
+//go:noescape
+func widenCols12F512Vec(panels int, words int, dst *uint32, src *float32, lds int, stride int)
+
+// widenCols32F512Vec packs 1*words rows of src, lds apart, to panels of 32 columns, panels stride apart in dst, as float32 values rounded to bfloat16. panels and words are above 0.
+//
+//go:noescape
+func widenCols32F512Vec(panels int, words int, dst *uint32, src *float32, lds int, stride int)
+
+// widenCols48F512Vec packs 1*words rows of src, lds apart, to groups of four panels of 12 columns, panels stride apart in dst, as float32 values rounded to bfloat16. panels and words are above 0.
+//
+//go:noescape
+func widenCols48F512Vec(panels int, words int, dst *uint32, src *float32, lds int, stride int)
+
+// widenRows12H512Vec packs 16*n columns of 12 rows of src, lds apart, as float32 values rounded to bfloat16, word after word. n is above 0.
+//
+//go:noescape
+func widenRows12H512Vec(n int, dst *uint32, src *uint16, lds int)
+
+// widenRows32H512Vec packs 16*n columns of 32 rows of src, lds apart, as float32 values rounded to bfloat16, word after word. n is above 0.
+//
+//go:noescape
+func widenRows32H512Vec(n int, dst *uint32, src *uint16, lds int)
+
+// widenCols12H512Vec packs 1*words rows of src, lds apart, to panels of 12 columns, panels stride apart in dst, as float32 values rounded to bfloat16. panels and words are above 0.
+//
+//go:noescape
+func widenCols12H512Vec(panels int, words int, dst *uint32, src *uint16, lds int, stride int)
+
+// widenCols32H512Vec packs 1*words rows of src, lds apart, to panels of 32 columns, panels stride apart in dst, as float32 values rounded to bfloat16. panels and words are above 0.
+//
+//go:noescape
+func widenCols32H512Vec(panels int, words int, dst *uint32, src *uint16, lds int, stride int)
+
+// widenCols48H512Vec packs 1*words rows of src, lds apart, to groups of four panels of 12 columns, panels stride apart in dst, as float32 values rounded to bfloat16. panels and words are above 0.
+//
+//go:noescape
+func widenCols48H512Vec(panels int, words int, dst *uint32, src *uint16, lds int, stride int)
 
 // tile16Vec sets a 12x32 tile of C, rows ldc apart, to A*B, plus its old value when accumulate is not 0, from packed pairs of bfloat16. k2 is above 0.
 //

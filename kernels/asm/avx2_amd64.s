@@ -5389,211 +5389,212 @@ TEXT ·packRows12F512Vec(SB), NOSPLIT, $0-32
 	LEAQ (DI)(BX*4), R8
 
 loop:
-	VPBROADCASTD  bf16one<>+0(SB), Z29
-	VPBROADCASTD  bf16half<>+0(SB), Z30
-	VPBROADCASTD  bf16quiet512<>+0(SB), Z31
+	VPBROADCASTD  bf16one<>+0(SB), Z28
+	VPBROADCASTD  bf16half<>+0(SB), Z29
+	VPBROADCASTD  bf16quiet512<>+0(SB), Z30
+	VPBROADCASTD  bf16upper<>+0(SB), Z31
 	VMOVUPS       (DX), Z16
 	VPSRLD        $0x10, Z16, Z18
-	VPANDD        Z29, Z18, Z18
-	VPADDD        Z30, Z18, Z18
+	VPANDD        Z28, Z18, Z18
+	VPADDD        Z29, Z18, Z18
 	VCMPPS        $0x03, Z16, Z16, K1
 	VPADDD        Z16, Z18, Z18
-	VPORD         Z31, Z16, K1, Z18
+	VPORD         Z30, Z16, K1, Z18
 	VPSRLD        $0x10, Z18, Z18
 	VMOVUPS       64(DX), Z17
 	VPSRLD        $0x10, Z17, Z19
-	VPANDD        Z29, Z19, Z19
-	VPADDD        Z30, Z19, Z19
+	VPANDD        Z28, Z19, Z19
+	VPADDD        Z29, Z19, Z19
 	VCMPPS        $0x03, Z17, Z17, K1
 	VPADDD        Z17, Z19, Z19
-	VPORD         Z31, Z17, K1, Z19
+	VPORD         Z30, Z17, K1, Z19
 	VPSRLD        $0x10, Z19, Z19
 	VPACKUSDW     Z19, Z18, Z0
 	VMOVUPS       (DX)(BX*1), Z20
 	VPSRLD        $0x10, Z20, Z22
-	VPANDD        Z29, Z22, Z22
-	VPADDD        Z30, Z22, Z22
+	VPANDD        Z28, Z22, Z22
+	VPADDD        Z29, Z22, Z22
 	VCMPPS        $0x03, Z20, Z20, K1
 	VPADDD        Z20, Z22, Z22
-	VPORD         Z31, Z20, K1, Z22
+	VPORD         Z30, Z20, K1, Z22
 	VPSRLD        $0x10, Z22, Z22
 	VMOVUPS       64(DX)(BX*1), Z21
 	VPSRLD        $0x10, Z21, Z23
-	VPANDD        Z29, Z23, Z23
-	VPADDD        Z30, Z23, Z23
+	VPANDD        Z28, Z23, Z23
+	VPADDD        Z29, Z23, Z23
 	VCMPPS        $0x03, Z21, Z21, K1
 	VPADDD        Z21, Z23, Z23
-	VPORD         Z31, Z21, K1, Z23
+	VPORD         Z30, Z21, K1, Z23
 	VPSRLD        $0x10, Z23, Z23
 	VPACKUSDW     Z23, Z22, Z1
 	VMOVUPS       (DX)(BX*2), Z24
 	VPSRLD        $0x10, Z24, Z26
-	VPANDD        Z29, Z26, Z26
-	VPADDD        Z30, Z26, Z26
+	VPANDD        Z28, Z26, Z26
+	VPADDD        Z29, Z26, Z26
 	VCMPPS        $0x03, Z24, Z24, K1
 	VPADDD        Z24, Z26, Z26
-	VPORD         Z31, Z24, K1, Z26
+	VPORD         Z30, Z24, K1, Z26
 	VPSRLD        $0x10, Z26, Z26
 	VMOVUPS       64(DX)(BX*2), Z25
 	VPSRLD        $0x10, Z25, Z27
-	VPANDD        Z29, Z27, Z27
-	VPADDD        Z30, Z27, Z27
+	VPANDD        Z28, Z27, Z27
+	VPADDD        Z29, Z27, Z27
 	VCMPPS        $0x03, Z25, Z25, K1
 	VPADDD        Z25, Z27, Z27
-	VPORD         Z31, Z25, K1, Z27
+	VPORD         Z30, Z25, K1, Z27
 	VPSRLD        $0x10, Z27, Z27
 	VPACKUSDW     Z27, Z26, Z2
 	VMOVUPS       (DX)(SI*1), Z16
 	VPSRLD        $0x10, Z16, Z18
-	VPANDD        Z29, Z18, Z18
-	VPADDD        Z30, Z18, Z18
+	VPANDD        Z28, Z18, Z18
+	VPADDD        Z29, Z18, Z18
 	VCMPPS        $0x03, Z16, Z16, K1
 	VPADDD        Z16, Z18, Z18
-	VPORD         Z31, Z16, K1, Z18
+	VPORD         Z30, Z16, K1, Z18
 	VPSRLD        $0x10, Z18, Z18
 	VMOVUPS       64(DX)(SI*1), Z17
 	VPSRLD        $0x10, Z17, Z19
-	VPANDD        Z29, Z19, Z19
-	VPADDD        Z30, Z19, Z19
+	VPANDD        Z28, Z19, Z19
+	VPADDD        Z29, Z19, Z19
 	VCMPPS        $0x03, Z17, Z17, K1
 	VPADDD        Z17, Z19, Z19
-	VPORD         Z31, Z17, K1, Z19
+	VPORD         Z30, Z17, K1, Z19
 	VPSRLD        $0x10, Z19, Z19
 	VPACKUSDW     Z19, Z18, Z3
 	VMOVUPS       (DI), Z20
 	VPSRLD        $0x10, Z20, Z22
-	VPANDD        Z29, Z22, Z22
-	VPADDD        Z30, Z22, Z22
+	VPANDD        Z28, Z22, Z22
+	VPADDD        Z29, Z22, Z22
 	VCMPPS        $0x03, Z20, Z20, K1
 	VPADDD        Z20, Z22, Z22
-	VPORD         Z31, Z20, K1, Z22
+	VPORD         Z30, Z20, K1, Z22
 	VPSRLD        $0x10, Z22, Z22
 	VMOVUPS       64(DI), Z21
 	VPSRLD        $0x10, Z21, Z23
-	VPANDD        Z29, Z23, Z23
-	VPADDD        Z30, Z23, Z23
+	VPANDD        Z28, Z23, Z23
+	VPADDD        Z29, Z23, Z23
 	VCMPPS        $0x03, Z21, Z21, K1
 	VPADDD        Z21, Z23, Z23
-	VPORD         Z31, Z21, K1, Z23
+	VPORD         Z30, Z21, K1, Z23
 	VPSRLD        $0x10, Z23, Z23
 	VPACKUSDW     Z23, Z22, Z4
 	VMOVUPS       (DI)(BX*1), Z24
 	VPSRLD        $0x10, Z24, Z26
-	VPANDD        Z29, Z26, Z26
-	VPADDD        Z30, Z26, Z26
+	VPANDD        Z28, Z26, Z26
+	VPADDD        Z29, Z26, Z26
 	VCMPPS        $0x03, Z24, Z24, K1
 	VPADDD        Z24, Z26, Z26
-	VPORD         Z31, Z24, K1, Z26
+	VPORD         Z30, Z24, K1, Z26
 	VPSRLD        $0x10, Z26, Z26
 	VMOVUPS       64(DI)(BX*1), Z25
 	VPSRLD        $0x10, Z25, Z27
-	VPANDD        Z29, Z27, Z27
-	VPADDD        Z30, Z27, Z27
+	VPANDD        Z28, Z27, Z27
+	VPADDD        Z29, Z27, Z27
 	VCMPPS        $0x03, Z25, Z25, K1
 	VPADDD        Z25, Z27, Z27
-	VPORD         Z31, Z25, K1, Z27
+	VPORD         Z30, Z25, K1, Z27
 	VPSRLD        $0x10, Z27, Z27
 	VPACKUSDW     Z27, Z26, Z5
 	VMOVUPS       (DI)(BX*2), Z16
 	VPSRLD        $0x10, Z16, Z18
-	VPANDD        Z29, Z18, Z18
-	VPADDD        Z30, Z18, Z18
+	VPANDD        Z28, Z18, Z18
+	VPADDD        Z29, Z18, Z18
 	VCMPPS        $0x03, Z16, Z16, K1
 	VPADDD        Z16, Z18, Z18
-	VPORD         Z31, Z16, K1, Z18
+	VPORD         Z30, Z16, K1, Z18
 	VPSRLD        $0x10, Z18, Z18
 	VMOVUPS       64(DI)(BX*2), Z17
 	VPSRLD        $0x10, Z17, Z19
-	VPANDD        Z29, Z19, Z19
-	VPADDD        Z30, Z19, Z19
+	VPANDD        Z28, Z19, Z19
+	VPADDD        Z29, Z19, Z19
 	VCMPPS        $0x03, Z17, Z17, K1
 	VPADDD        Z17, Z19, Z19
-	VPORD         Z31, Z17, K1, Z19
+	VPORD         Z30, Z17, K1, Z19
 	VPSRLD        $0x10, Z19, Z19
 	VPACKUSDW     Z19, Z18, Z6
 	VMOVUPS       (DI)(SI*1), Z20
 	VPSRLD        $0x10, Z20, Z22
-	VPANDD        Z29, Z22, Z22
-	VPADDD        Z30, Z22, Z22
+	VPANDD        Z28, Z22, Z22
+	VPADDD        Z29, Z22, Z22
 	VCMPPS        $0x03, Z20, Z20, K1
 	VPADDD        Z20, Z22, Z22
-	VPORD         Z31, Z20, K1, Z22
+	VPORD         Z30, Z20, K1, Z22
 	VPSRLD        $0x10, Z22, Z22
 	VMOVUPS       64(DI)(SI*1), Z21
 	VPSRLD        $0x10, Z21, Z23
-	VPANDD        Z29, Z23, Z23
-	VPADDD        Z30, Z23, Z23
+	VPANDD        Z28, Z23, Z23
+	VPADDD        Z29, Z23, Z23
 	VCMPPS        $0x03, Z21, Z21, K1
 	VPADDD        Z21, Z23, Z23
-	VPORD         Z31, Z21, K1, Z23
+	VPORD         Z30, Z21, K1, Z23
 	VPSRLD        $0x10, Z23, Z23
 	VPACKUSDW     Z23, Z22, Z7
 	VMOVUPS       (R8), Z24
 	VPSRLD        $0x10, Z24, Z26
-	VPANDD        Z29, Z26, Z26
-	VPADDD        Z30, Z26, Z26
+	VPANDD        Z28, Z26, Z26
+	VPADDD        Z29, Z26, Z26
 	VCMPPS        $0x03, Z24, Z24, K1
 	VPADDD        Z24, Z26, Z26
-	VPORD         Z31, Z24, K1, Z26
+	VPORD         Z30, Z24, K1, Z26
 	VPSRLD        $0x10, Z26, Z26
 	VMOVUPS       64(R8), Z25
 	VPSRLD        $0x10, Z25, Z27
-	VPANDD        Z29, Z27, Z27
-	VPADDD        Z30, Z27, Z27
+	VPANDD        Z28, Z27, Z27
+	VPADDD        Z29, Z27, Z27
 	VCMPPS        $0x03, Z25, Z25, K1
 	VPADDD        Z25, Z27, Z27
-	VPORD         Z31, Z25, K1, Z27
+	VPORD         Z30, Z25, K1, Z27
 	VPSRLD        $0x10, Z27, Z27
 	VPACKUSDW     Z27, Z26, Z8
 	VMOVUPS       (R8)(BX*1), Z16
 	VPSRLD        $0x10, Z16, Z18
-	VPANDD        Z29, Z18, Z18
-	VPADDD        Z30, Z18, Z18
+	VPANDD        Z28, Z18, Z18
+	VPADDD        Z29, Z18, Z18
 	VCMPPS        $0x03, Z16, Z16, K1
 	VPADDD        Z16, Z18, Z18
-	VPORD         Z31, Z16, K1, Z18
+	VPORD         Z30, Z16, K1, Z18
 	VPSRLD        $0x10, Z18, Z18
 	VMOVUPS       64(R8)(BX*1), Z17
 	VPSRLD        $0x10, Z17, Z19
-	VPANDD        Z29, Z19, Z19
-	VPADDD        Z30, Z19, Z19
+	VPANDD        Z28, Z19, Z19
+	VPADDD        Z29, Z19, Z19
 	VCMPPS        $0x03, Z17, Z17, K1
 	VPADDD        Z17, Z19, Z19
-	VPORD         Z31, Z17, K1, Z19
+	VPORD         Z30, Z17, K1, Z19
 	VPSRLD        $0x10, Z19, Z19
 	VPACKUSDW     Z19, Z18, Z9
 	VMOVUPS       (R8)(BX*2), Z20
 	VPSRLD        $0x10, Z20, Z22
-	VPANDD        Z29, Z22, Z22
-	VPADDD        Z30, Z22, Z22
+	VPANDD        Z28, Z22, Z22
+	VPADDD        Z29, Z22, Z22
 	VCMPPS        $0x03, Z20, Z20, K1
 	VPADDD        Z20, Z22, Z22
-	VPORD         Z31, Z20, K1, Z22
+	VPORD         Z30, Z20, K1, Z22
 	VPSRLD        $0x10, Z22, Z22
 	VMOVUPS       64(R8)(BX*2), Z21
 	VPSRLD        $0x10, Z21, Z23
-	VPANDD        Z29, Z23, Z23
-	VPADDD        Z30, Z23, Z23
+	VPANDD        Z28, Z23, Z23
+	VPADDD        Z29, Z23, Z23
 	VCMPPS        $0x03, Z21, Z21, K1
 	VPADDD        Z21, Z23, Z23
-	VPORD         Z31, Z21, K1, Z23
+	VPORD         Z30, Z21, K1, Z23
 	VPSRLD        $0x10, Z23, Z23
 	VPACKUSDW     Z23, Z22, Z10
 	VMOVUPS       (R8)(SI*1), Z24
 	VPSRLD        $0x10, Z24, Z26
-	VPANDD        Z29, Z26, Z26
-	VPADDD        Z30, Z26, Z26
+	VPANDD        Z28, Z26, Z26
+	VPADDD        Z29, Z26, Z26
 	VCMPPS        $0x03, Z24, Z24, K1
 	VPADDD        Z24, Z26, Z26
-	VPORD         Z31, Z24, K1, Z26
+	VPORD         Z30, Z24, K1, Z26
 	VPSRLD        $0x10, Z26, Z26
 	VMOVUPS       64(R8)(SI*1), Z25
 	VPSRLD        $0x10, Z25, Z27
-	VPANDD        Z29, Z27, Z27
-	VPADDD        Z30, Z27, Z27
+	VPANDD        Z28, Z27, Z27
+	VPADDD        Z29, Z27, Z27
 	VCMPPS        $0x03, Z25, Z25, K1
 	VPADDD        Z25, Z27, Z27
-	VPORD         Z31, Z25, K1, Z27
+	VPORD         Z30, Z25, K1, Z27
 	VPSRLD        $0x10, Z27, Z27
 	VPACKUSDW     Z27, Z26, Z11
 	VPUNPCKLDQ    Z1, Z0, Z16
@@ -5707,6 +5708,16 @@ DATA bf16quiet512<>+24(SB)/4, $0x00400000
 DATA bf16quiet512<>+28(SB)/4, $0x00400000
 GLOBL bf16quiet512<>(SB), RODATA|NOPTR, $32
 
+DATA bf16upper<>+0(SB)/4, $0xffff0000
+DATA bf16upper<>+4(SB)/4, $0xffff0000
+DATA bf16upper<>+8(SB)/4, $0xffff0000
+DATA bf16upper<>+12(SB)/4, $0xffff0000
+DATA bf16upper<>+16(SB)/4, $0xffff0000
+DATA bf16upper<>+20(SB)/4, $0xffff0000
+DATA bf16upper<>+24(SB)/4, $0xffff0000
+DATA bf16upper<>+28(SB)/4, $0xffff0000
+GLOBL bf16upper<>(SB), RODATA|NOPTR, $32
+
 // func packRows32F512Vec(n int, dst *uint32, src *float32, lds int)
 // Requires: AVX, AVX512BW, AVX512F
 TEXT ·packRows32F512Vec(SB), NOSPLIT, $0-32
@@ -5725,279 +5736,280 @@ TEXT ·packRows32F512Vec(SB), NOSPLIT, $0-32
 	LEAQ (R12)(BX*4), R13
 
 loop:
-	VPBROADCASTD bf16one<>+0(SB), Z29
-	VPBROADCASTD bf16half<>+0(SB), Z30
-	VPBROADCASTD bf16quiet512<>+0(SB), Z31
+	VPBROADCASTD bf16one<>+0(SB), Z28
+	VPBROADCASTD bf16half<>+0(SB), Z29
+	VPBROADCASTD bf16quiet512<>+0(SB), Z30
+	VPBROADCASTD bf16upper<>+0(SB), Z31
 	VMOVUPS      (DX), Z16
 	VPSRLD       $0x10, Z16, Z18
-	VPANDD       Z29, Z18, Z18
-	VPADDD       Z30, Z18, Z18
+	VPANDD       Z28, Z18, Z18
+	VPADDD       Z29, Z18, Z18
 	VCMPPS       $0x03, Z16, Z16, K1
 	VPADDD       Z16, Z18, Z18
-	VPORD        Z31, Z16, K1, Z18
+	VPORD        Z30, Z16, K1, Z18
 	VPSRLD       $0x10, Z18, Z18
 	VMOVUPS      64(DX), Z17
 	VPSRLD       $0x10, Z17, Z19
-	VPANDD       Z29, Z19, Z19
-	VPADDD       Z30, Z19, Z19
+	VPANDD       Z28, Z19, Z19
+	VPADDD       Z29, Z19, Z19
 	VCMPPS       $0x03, Z17, Z17, K1
 	VPADDD       Z17, Z19, Z19
-	VPORD        Z31, Z17, K1, Z19
+	VPORD        Z30, Z17, K1, Z19
 	VPSRLD       $0x10, Z19, Z19
 	VPACKUSDW    Z19, Z18, Z0
 	VMOVUPS      (DX)(BX*1), Z20
 	VPSRLD       $0x10, Z20, Z22
-	VPANDD       Z29, Z22, Z22
-	VPADDD       Z30, Z22, Z22
+	VPANDD       Z28, Z22, Z22
+	VPADDD       Z29, Z22, Z22
 	VCMPPS       $0x03, Z20, Z20, K1
 	VPADDD       Z20, Z22, Z22
-	VPORD        Z31, Z20, K1, Z22
+	VPORD        Z30, Z20, K1, Z22
 	VPSRLD       $0x10, Z22, Z22
 	VMOVUPS      64(DX)(BX*1), Z21
 	VPSRLD       $0x10, Z21, Z23
-	VPANDD       Z29, Z23, Z23
-	VPADDD       Z30, Z23, Z23
+	VPANDD       Z28, Z23, Z23
+	VPADDD       Z29, Z23, Z23
 	VCMPPS       $0x03, Z21, Z21, K1
 	VPADDD       Z21, Z23, Z23
-	VPORD        Z31, Z21, K1, Z23
+	VPORD        Z30, Z21, K1, Z23
 	VPSRLD       $0x10, Z23, Z23
 	VPACKUSDW    Z23, Z22, Z1
 	VMOVUPS      (DX)(BX*2), Z24
 	VPSRLD       $0x10, Z24, Z26
-	VPANDD       Z29, Z26, Z26
-	VPADDD       Z30, Z26, Z26
+	VPANDD       Z28, Z26, Z26
+	VPADDD       Z29, Z26, Z26
 	VCMPPS       $0x03, Z24, Z24, K1
 	VPADDD       Z24, Z26, Z26
-	VPORD        Z31, Z24, K1, Z26
+	VPORD        Z30, Z24, K1, Z26
 	VPSRLD       $0x10, Z26, Z26
 	VMOVUPS      64(DX)(BX*2), Z25
 	VPSRLD       $0x10, Z25, Z27
-	VPANDD       Z29, Z27, Z27
-	VPADDD       Z30, Z27, Z27
+	VPANDD       Z28, Z27, Z27
+	VPADDD       Z29, Z27, Z27
 	VCMPPS       $0x03, Z25, Z25, K1
 	VPADDD       Z25, Z27, Z27
-	VPORD        Z31, Z25, K1, Z27
+	VPORD        Z30, Z25, K1, Z27
 	VPSRLD       $0x10, Z27, Z27
 	VPACKUSDW    Z27, Z26, Z2
 	VMOVUPS      (DX)(SI*1), Z16
 	VPSRLD       $0x10, Z16, Z18
-	VPANDD       Z29, Z18, Z18
-	VPADDD       Z30, Z18, Z18
+	VPANDD       Z28, Z18, Z18
+	VPADDD       Z29, Z18, Z18
 	VCMPPS       $0x03, Z16, Z16, K1
 	VPADDD       Z16, Z18, Z18
-	VPORD        Z31, Z16, K1, Z18
+	VPORD        Z30, Z16, K1, Z18
 	VPSRLD       $0x10, Z18, Z18
 	VMOVUPS      64(DX)(SI*1), Z17
 	VPSRLD       $0x10, Z17, Z19
-	VPANDD       Z29, Z19, Z19
-	VPADDD       Z30, Z19, Z19
+	VPANDD       Z28, Z19, Z19
+	VPADDD       Z29, Z19, Z19
 	VCMPPS       $0x03, Z17, Z17, K1
 	VPADDD       Z17, Z19, Z19
-	VPORD        Z31, Z17, K1, Z19
+	VPORD        Z30, Z17, K1, Z19
 	VPSRLD       $0x10, Z19, Z19
 	VPACKUSDW    Z19, Z18, Z3
 	VMOVUPS      (DI), Z20
 	VPSRLD       $0x10, Z20, Z22
-	VPANDD       Z29, Z22, Z22
-	VPADDD       Z30, Z22, Z22
+	VPANDD       Z28, Z22, Z22
+	VPADDD       Z29, Z22, Z22
 	VCMPPS       $0x03, Z20, Z20, K1
 	VPADDD       Z20, Z22, Z22
-	VPORD        Z31, Z20, K1, Z22
+	VPORD        Z30, Z20, K1, Z22
 	VPSRLD       $0x10, Z22, Z22
 	VMOVUPS      64(DI), Z21
 	VPSRLD       $0x10, Z21, Z23
-	VPANDD       Z29, Z23, Z23
-	VPADDD       Z30, Z23, Z23
+	VPANDD       Z28, Z23, Z23
+	VPADDD       Z29, Z23, Z23
 	VCMPPS       $0x03, Z21, Z21, K1
 	VPADDD       Z21, Z23, Z23
-	VPORD        Z31, Z21, K1, Z23
+	VPORD        Z30, Z21, K1, Z23
 	VPSRLD       $0x10, Z23, Z23
 	VPACKUSDW    Z23, Z22, Z4
 	VMOVUPS      (DI)(BX*1), Z24
 	VPSRLD       $0x10, Z24, Z26
-	VPANDD       Z29, Z26, Z26
-	VPADDD       Z30, Z26, Z26
+	VPANDD       Z28, Z26, Z26
+	VPADDD       Z29, Z26, Z26
 	VCMPPS       $0x03, Z24, Z24, K1
 	VPADDD       Z24, Z26, Z26
-	VPORD        Z31, Z24, K1, Z26
+	VPORD        Z30, Z24, K1, Z26
 	VPSRLD       $0x10, Z26, Z26
 	VMOVUPS      64(DI)(BX*1), Z25
 	VPSRLD       $0x10, Z25, Z27
-	VPANDD       Z29, Z27, Z27
-	VPADDD       Z30, Z27, Z27
+	VPANDD       Z28, Z27, Z27
+	VPADDD       Z29, Z27, Z27
 	VCMPPS       $0x03, Z25, Z25, K1
 	VPADDD       Z25, Z27, Z27
-	VPORD        Z31, Z25, K1, Z27
+	VPORD        Z30, Z25, K1, Z27
 	VPSRLD       $0x10, Z27, Z27
 	VPACKUSDW    Z27, Z26, Z5
 	VMOVUPS      (DI)(BX*2), Z16
 	VPSRLD       $0x10, Z16, Z18
-	VPANDD       Z29, Z18, Z18
-	VPADDD       Z30, Z18, Z18
+	VPANDD       Z28, Z18, Z18
+	VPADDD       Z29, Z18, Z18
 	VCMPPS       $0x03, Z16, Z16, K1
 	VPADDD       Z16, Z18, Z18
-	VPORD        Z31, Z16, K1, Z18
+	VPORD        Z30, Z16, K1, Z18
 	VPSRLD       $0x10, Z18, Z18
 	VMOVUPS      64(DI)(BX*2), Z17
 	VPSRLD       $0x10, Z17, Z19
-	VPANDD       Z29, Z19, Z19
-	VPADDD       Z30, Z19, Z19
+	VPANDD       Z28, Z19, Z19
+	VPADDD       Z29, Z19, Z19
 	VCMPPS       $0x03, Z17, Z17, K1
 	VPADDD       Z17, Z19, Z19
-	VPORD        Z31, Z17, K1, Z19
+	VPORD        Z30, Z17, K1, Z19
 	VPSRLD       $0x10, Z19, Z19
 	VPACKUSDW    Z19, Z18, Z6
 	VMOVUPS      (DI)(SI*1), Z20
 	VPSRLD       $0x10, Z20, Z22
-	VPANDD       Z29, Z22, Z22
-	VPADDD       Z30, Z22, Z22
+	VPANDD       Z28, Z22, Z22
+	VPADDD       Z29, Z22, Z22
 	VCMPPS       $0x03, Z20, Z20, K1
 	VPADDD       Z20, Z22, Z22
-	VPORD        Z31, Z20, K1, Z22
+	VPORD        Z30, Z20, K1, Z22
 	VPSRLD       $0x10, Z22, Z22
 	VMOVUPS      64(DI)(SI*1), Z21
 	VPSRLD       $0x10, Z21, Z23
-	VPANDD       Z29, Z23, Z23
-	VPADDD       Z30, Z23, Z23
+	VPANDD       Z28, Z23, Z23
+	VPADDD       Z29, Z23, Z23
 	VCMPPS       $0x03, Z21, Z21, K1
 	VPADDD       Z21, Z23, Z23
-	VPORD        Z31, Z21, K1, Z23
+	VPORD        Z30, Z21, K1, Z23
 	VPSRLD       $0x10, Z23, Z23
 	VPACKUSDW    Z23, Z22, Z7
 	VMOVUPS      (R8), Z24
 	VPSRLD       $0x10, Z24, Z26
-	VPANDD       Z29, Z26, Z26
-	VPADDD       Z30, Z26, Z26
+	VPANDD       Z28, Z26, Z26
+	VPADDD       Z29, Z26, Z26
 	VCMPPS       $0x03, Z24, Z24, K1
 	VPADDD       Z24, Z26, Z26
-	VPORD        Z31, Z24, K1, Z26
+	VPORD        Z30, Z24, K1, Z26
 	VPSRLD       $0x10, Z26, Z26
 	VMOVUPS      64(R8), Z25
 	VPSRLD       $0x10, Z25, Z27
-	VPANDD       Z29, Z27, Z27
-	VPADDD       Z30, Z27, Z27
+	VPANDD       Z28, Z27, Z27
+	VPADDD       Z29, Z27, Z27
 	VCMPPS       $0x03, Z25, Z25, K1
 	VPADDD       Z25, Z27, Z27
-	VPORD        Z31, Z25, K1, Z27
+	VPORD        Z30, Z25, K1, Z27
 	VPSRLD       $0x10, Z27, Z27
 	VPACKUSDW    Z27, Z26, Z8
 	VMOVUPS      (R8)(BX*1), Z16
 	VPSRLD       $0x10, Z16, Z18
-	VPANDD       Z29, Z18, Z18
-	VPADDD       Z30, Z18, Z18
+	VPANDD       Z28, Z18, Z18
+	VPADDD       Z29, Z18, Z18
 	VCMPPS       $0x03, Z16, Z16, K1
 	VPADDD       Z16, Z18, Z18
-	VPORD        Z31, Z16, K1, Z18
+	VPORD        Z30, Z16, K1, Z18
 	VPSRLD       $0x10, Z18, Z18
 	VMOVUPS      64(R8)(BX*1), Z17
 	VPSRLD       $0x10, Z17, Z19
-	VPANDD       Z29, Z19, Z19
-	VPADDD       Z30, Z19, Z19
+	VPANDD       Z28, Z19, Z19
+	VPADDD       Z29, Z19, Z19
 	VCMPPS       $0x03, Z17, Z17, K1
 	VPADDD       Z17, Z19, Z19
-	VPORD        Z31, Z17, K1, Z19
+	VPORD        Z30, Z17, K1, Z19
 	VPSRLD       $0x10, Z19, Z19
 	VPACKUSDW    Z19, Z18, Z9
 	VMOVUPS      (R8)(BX*2), Z20
 	VPSRLD       $0x10, Z20, Z22
-	VPANDD       Z29, Z22, Z22
-	VPADDD       Z30, Z22, Z22
+	VPANDD       Z28, Z22, Z22
+	VPADDD       Z29, Z22, Z22
 	VCMPPS       $0x03, Z20, Z20, K1
 	VPADDD       Z20, Z22, Z22
-	VPORD        Z31, Z20, K1, Z22
+	VPORD        Z30, Z20, K1, Z22
 	VPSRLD       $0x10, Z22, Z22
 	VMOVUPS      64(R8)(BX*2), Z21
 	VPSRLD       $0x10, Z21, Z23
-	VPANDD       Z29, Z23, Z23
-	VPADDD       Z30, Z23, Z23
+	VPANDD       Z28, Z23, Z23
+	VPADDD       Z29, Z23, Z23
 	VCMPPS       $0x03, Z21, Z21, K1
 	VPADDD       Z21, Z23, Z23
-	VPORD        Z31, Z21, K1, Z23
+	VPORD        Z30, Z21, K1, Z23
 	VPSRLD       $0x10, Z23, Z23
 	VPACKUSDW    Z23, Z22, Z10
 	VMOVUPS      (R8)(SI*1), Z24
 	VPSRLD       $0x10, Z24, Z26
-	VPANDD       Z29, Z26, Z26
-	VPADDD       Z30, Z26, Z26
+	VPANDD       Z28, Z26, Z26
+	VPADDD       Z29, Z26, Z26
 	VCMPPS       $0x03, Z24, Z24, K1
 	VPADDD       Z24, Z26, Z26
-	VPORD        Z31, Z24, K1, Z26
+	VPORD        Z30, Z24, K1, Z26
 	VPSRLD       $0x10, Z26, Z26
 	VMOVUPS      64(R8)(SI*1), Z25
 	VPSRLD       $0x10, Z25, Z27
-	VPANDD       Z29, Z27, Z27
-	VPADDD       Z30, Z27, Z27
+	VPANDD       Z28, Z27, Z27
+	VPADDD       Z29, Z27, Z27
 	VCMPPS       $0x03, Z25, Z25, K1
 	VPADDD       Z25, Z27, Z27
-	VPORD        Z31, Z25, K1, Z27
+	VPORD        Z30, Z25, K1, Z27
 	VPSRLD       $0x10, Z27, Z27
 	VPACKUSDW    Z27, Z26, Z11
 	VMOVUPS      (R9), Z16
 	VPSRLD       $0x10, Z16, Z18
-	VPANDD       Z29, Z18, Z18
-	VPADDD       Z30, Z18, Z18
+	VPANDD       Z28, Z18, Z18
+	VPADDD       Z29, Z18, Z18
 	VCMPPS       $0x03, Z16, Z16, K1
 	VPADDD       Z16, Z18, Z18
-	VPORD        Z31, Z16, K1, Z18
+	VPORD        Z30, Z16, K1, Z18
 	VPSRLD       $0x10, Z18, Z18
 	VMOVUPS      64(R9), Z17
 	VPSRLD       $0x10, Z17, Z19
-	VPANDD       Z29, Z19, Z19
-	VPADDD       Z30, Z19, Z19
+	VPANDD       Z28, Z19, Z19
+	VPADDD       Z29, Z19, Z19
 	VCMPPS       $0x03, Z17, Z17, K1
 	VPADDD       Z17, Z19, Z19
-	VPORD        Z31, Z17, K1, Z19
+	VPORD        Z30, Z17, K1, Z19
 	VPSRLD       $0x10, Z19, Z19
 	VPACKUSDW    Z19, Z18, Z12
 	VMOVUPS      (R9)(BX*1), Z20
 	VPSRLD       $0x10, Z20, Z22
-	VPANDD       Z29, Z22, Z22
-	VPADDD       Z30, Z22, Z22
+	VPANDD       Z28, Z22, Z22
+	VPADDD       Z29, Z22, Z22
 	VCMPPS       $0x03, Z20, Z20, K1
 	VPADDD       Z20, Z22, Z22
-	VPORD        Z31, Z20, K1, Z22
+	VPORD        Z30, Z20, K1, Z22
 	VPSRLD       $0x10, Z22, Z22
 	VMOVUPS      64(R9)(BX*1), Z21
 	VPSRLD       $0x10, Z21, Z23
-	VPANDD       Z29, Z23, Z23
-	VPADDD       Z30, Z23, Z23
+	VPANDD       Z28, Z23, Z23
+	VPADDD       Z29, Z23, Z23
 	VCMPPS       $0x03, Z21, Z21, K1
 	VPADDD       Z21, Z23, Z23
-	VPORD        Z31, Z21, K1, Z23
+	VPORD        Z30, Z21, K1, Z23
 	VPSRLD       $0x10, Z23, Z23
 	VPACKUSDW    Z23, Z22, Z13
 	VMOVUPS      (R9)(BX*2), Z24
 	VPSRLD       $0x10, Z24, Z26
-	VPANDD       Z29, Z26, Z26
-	VPADDD       Z30, Z26, Z26
+	VPANDD       Z28, Z26, Z26
+	VPADDD       Z29, Z26, Z26
 	VCMPPS       $0x03, Z24, Z24, K1
 	VPADDD       Z24, Z26, Z26
-	VPORD        Z31, Z24, K1, Z26
+	VPORD        Z30, Z24, K1, Z26
 	VPSRLD       $0x10, Z26, Z26
 	VMOVUPS      64(R9)(BX*2), Z25
 	VPSRLD       $0x10, Z25, Z27
-	VPANDD       Z29, Z27, Z27
-	VPADDD       Z30, Z27, Z27
+	VPANDD       Z28, Z27, Z27
+	VPADDD       Z29, Z27, Z27
 	VCMPPS       $0x03, Z25, Z25, K1
 	VPADDD       Z25, Z27, Z27
-	VPORD        Z31, Z25, K1, Z27
+	VPORD        Z30, Z25, K1, Z27
 	VPSRLD       $0x10, Z27, Z27
 	VPACKUSDW    Z27, Z26, Z14
 	VMOVUPS      (R9)(SI*1), Z16
 	VPSRLD       $0x10, Z16, Z18
-	VPANDD       Z29, Z18, Z18
-	VPADDD       Z30, Z18, Z18
+	VPANDD       Z28, Z18, Z18
+	VPADDD       Z29, Z18, Z18
 	VCMPPS       $0x03, Z16, Z16, K1
 	VPADDD       Z16, Z18, Z18
-	VPORD        Z31, Z16, K1, Z18
+	VPORD        Z30, Z16, K1, Z18
 	VPSRLD       $0x10, Z18, Z18
 	VMOVUPS      64(R9)(SI*1), Z17
 	VPSRLD       $0x10, Z17, Z19
-	VPANDD       Z29, Z19, Z19
-	VPADDD       Z30, Z19, Z19
+	VPANDD       Z28, Z19, Z19
+	VPADDD       Z29, Z19, Z19
 	VCMPPS       $0x03, Z17, Z17, K1
 	VPADDD       Z17, Z19, Z19
-	VPORD        Z31, Z17, K1, Z19
+	VPORD        Z30, Z17, K1, Z19
 	VPSRLD       $0x10, Z19, Z19
 	VPACKUSDW    Z19, Z18, Z15
 	VPUNPCKLDQ   Z1, Z0, Z16
@@ -6080,279 +6092,280 @@ loop:
 	VMOVDQU32    Z13, 896(CX)
 	VMOVDQU32    Z14, 1792(CX)
 	VMOVDQU32    Z15, 1920(CX)
-	VPBROADCASTD bf16one<>+0(SB), Z29
-	VPBROADCASTD bf16half<>+0(SB), Z30
-	VPBROADCASTD bf16quiet512<>+0(SB), Z31
+	VPBROADCASTD bf16one<>+0(SB), Z28
+	VPBROADCASTD bf16half<>+0(SB), Z29
+	VPBROADCASTD bf16quiet512<>+0(SB), Z30
+	VPBROADCASTD bf16upper<>+0(SB), Z31
 	VMOVUPS      (R10), Z16
 	VPSRLD       $0x10, Z16, Z18
-	VPANDD       Z29, Z18, Z18
-	VPADDD       Z30, Z18, Z18
+	VPANDD       Z28, Z18, Z18
+	VPADDD       Z29, Z18, Z18
 	VCMPPS       $0x03, Z16, Z16, K1
 	VPADDD       Z16, Z18, Z18
-	VPORD        Z31, Z16, K1, Z18
+	VPORD        Z30, Z16, K1, Z18
 	VPSRLD       $0x10, Z18, Z18
 	VMOVUPS      64(R10), Z17
 	VPSRLD       $0x10, Z17, Z19
-	VPANDD       Z29, Z19, Z19
-	VPADDD       Z30, Z19, Z19
+	VPANDD       Z28, Z19, Z19
+	VPADDD       Z29, Z19, Z19
 	VCMPPS       $0x03, Z17, Z17, K1
 	VPADDD       Z17, Z19, Z19
-	VPORD        Z31, Z17, K1, Z19
+	VPORD        Z30, Z17, K1, Z19
 	VPSRLD       $0x10, Z19, Z19
 	VPACKUSDW    Z19, Z18, Z0
 	VMOVUPS      (R10)(BX*1), Z20
 	VPSRLD       $0x10, Z20, Z22
-	VPANDD       Z29, Z22, Z22
-	VPADDD       Z30, Z22, Z22
+	VPANDD       Z28, Z22, Z22
+	VPADDD       Z29, Z22, Z22
 	VCMPPS       $0x03, Z20, Z20, K1
 	VPADDD       Z20, Z22, Z22
-	VPORD        Z31, Z20, K1, Z22
+	VPORD        Z30, Z20, K1, Z22
 	VPSRLD       $0x10, Z22, Z22
 	VMOVUPS      64(R10)(BX*1), Z21
 	VPSRLD       $0x10, Z21, Z23
-	VPANDD       Z29, Z23, Z23
-	VPADDD       Z30, Z23, Z23
+	VPANDD       Z28, Z23, Z23
+	VPADDD       Z29, Z23, Z23
 	VCMPPS       $0x03, Z21, Z21, K1
 	VPADDD       Z21, Z23, Z23
-	VPORD        Z31, Z21, K1, Z23
+	VPORD        Z30, Z21, K1, Z23
 	VPSRLD       $0x10, Z23, Z23
 	VPACKUSDW    Z23, Z22, Z1
 	VMOVUPS      (R10)(BX*2), Z24
 	VPSRLD       $0x10, Z24, Z26
-	VPANDD       Z29, Z26, Z26
-	VPADDD       Z30, Z26, Z26
+	VPANDD       Z28, Z26, Z26
+	VPADDD       Z29, Z26, Z26
 	VCMPPS       $0x03, Z24, Z24, K1
 	VPADDD       Z24, Z26, Z26
-	VPORD        Z31, Z24, K1, Z26
+	VPORD        Z30, Z24, K1, Z26
 	VPSRLD       $0x10, Z26, Z26
 	VMOVUPS      64(R10)(BX*2), Z25
 	VPSRLD       $0x10, Z25, Z27
-	VPANDD       Z29, Z27, Z27
-	VPADDD       Z30, Z27, Z27
+	VPANDD       Z28, Z27, Z27
+	VPADDD       Z29, Z27, Z27
 	VCMPPS       $0x03, Z25, Z25, K1
 	VPADDD       Z25, Z27, Z27
-	VPORD        Z31, Z25, K1, Z27
+	VPORD        Z30, Z25, K1, Z27
 	VPSRLD       $0x10, Z27, Z27
 	VPACKUSDW    Z27, Z26, Z2
 	VMOVUPS      (R10)(SI*1), Z16
 	VPSRLD       $0x10, Z16, Z18
-	VPANDD       Z29, Z18, Z18
-	VPADDD       Z30, Z18, Z18
+	VPANDD       Z28, Z18, Z18
+	VPADDD       Z29, Z18, Z18
 	VCMPPS       $0x03, Z16, Z16, K1
 	VPADDD       Z16, Z18, Z18
-	VPORD        Z31, Z16, K1, Z18
+	VPORD        Z30, Z16, K1, Z18
 	VPSRLD       $0x10, Z18, Z18
 	VMOVUPS      64(R10)(SI*1), Z17
 	VPSRLD       $0x10, Z17, Z19
-	VPANDD       Z29, Z19, Z19
-	VPADDD       Z30, Z19, Z19
+	VPANDD       Z28, Z19, Z19
+	VPADDD       Z29, Z19, Z19
 	VCMPPS       $0x03, Z17, Z17, K1
 	VPADDD       Z17, Z19, Z19
-	VPORD        Z31, Z17, K1, Z19
+	VPORD        Z30, Z17, K1, Z19
 	VPSRLD       $0x10, Z19, Z19
 	VPACKUSDW    Z19, Z18, Z3
 	VMOVUPS      (R11), Z20
 	VPSRLD       $0x10, Z20, Z22
-	VPANDD       Z29, Z22, Z22
-	VPADDD       Z30, Z22, Z22
+	VPANDD       Z28, Z22, Z22
+	VPADDD       Z29, Z22, Z22
 	VCMPPS       $0x03, Z20, Z20, K1
 	VPADDD       Z20, Z22, Z22
-	VPORD        Z31, Z20, K1, Z22
+	VPORD        Z30, Z20, K1, Z22
 	VPSRLD       $0x10, Z22, Z22
 	VMOVUPS      64(R11), Z21
 	VPSRLD       $0x10, Z21, Z23
-	VPANDD       Z29, Z23, Z23
-	VPADDD       Z30, Z23, Z23
+	VPANDD       Z28, Z23, Z23
+	VPADDD       Z29, Z23, Z23
 	VCMPPS       $0x03, Z21, Z21, K1
 	VPADDD       Z21, Z23, Z23
-	VPORD        Z31, Z21, K1, Z23
+	VPORD        Z30, Z21, K1, Z23
 	VPSRLD       $0x10, Z23, Z23
 	VPACKUSDW    Z23, Z22, Z4
 	VMOVUPS      (R11)(BX*1), Z24
 	VPSRLD       $0x10, Z24, Z26
-	VPANDD       Z29, Z26, Z26
-	VPADDD       Z30, Z26, Z26
+	VPANDD       Z28, Z26, Z26
+	VPADDD       Z29, Z26, Z26
 	VCMPPS       $0x03, Z24, Z24, K1
 	VPADDD       Z24, Z26, Z26
-	VPORD        Z31, Z24, K1, Z26
+	VPORD        Z30, Z24, K1, Z26
 	VPSRLD       $0x10, Z26, Z26
 	VMOVUPS      64(R11)(BX*1), Z25
 	VPSRLD       $0x10, Z25, Z27
-	VPANDD       Z29, Z27, Z27
-	VPADDD       Z30, Z27, Z27
+	VPANDD       Z28, Z27, Z27
+	VPADDD       Z29, Z27, Z27
 	VCMPPS       $0x03, Z25, Z25, K1
 	VPADDD       Z25, Z27, Z27
-	VPORD        Z31, Z25, K1, Z27
+	VPORD        Z30, Z25, K1, Z27
 	VPSRLD       $0x10, Z27, Z27
 	VPACKUSDW    Z27, Z26, Z5
 	VMOVUPS      (R11)(BX*2), Z16
 	VPSRLD       $0x10, Z16, Z18
-	VPANDD       Z29, Z18, Z18
-	VPADDD       Z30, Z18, Z18
+	VPANDD       Z28, Z18, Z18
+	VPADDD       Z29, Z18, Z18
 	VCMPPS       $0x03, Z16, Z16, K1
 	VPADDD       Z16, Z18, Z18
-	VPORD        Z31, Z16, K1, Z18
+	VPORD        Z30, Z16, K1, Z18
 	VPSRLD       $0x10, Z18, Z18
 	VMOVUPS      64(R11)(BX*2), Z17
 	VPSRLD       $0x10, Z17, Z19
-	VPANDD       Z29, Z19, Z19
-	VPADDD       Z30, Z19, Z19
+	VPANDD       Z28, Z19, Z19
+	VPADDD       Z29, Z19, Z19
 	VCMPPS       $0x03, Z17, Z17, K1
 	VPADDD       Z17, Z19, Z19
-	VPORD        Z31, Z17, K1, Z19
+	VPORD        Z30, Z17, K1, Z19
 	VPSRLD       $0x10, Z19, Z19
 	VPACKUSDW    Z19, Z18, Z6
 	VMOVUPS      (R11)(SI*1), Z20
 	VPSRLD       $0x10, Z20, Z22
-	VPANDD       Z29, Z22, Z22
-	VPADDD       Z30, Z22, Z22
+	VPANDD       Z28, Z22, Z22
+	VPADDD       Z29, Z22, Z22
 	VCMPPS       $0x03, Z20, Z20, K1
 	VPADDD       Z20, Z22, Z22
-	VPORD        Z31, Z20, K1, Z22
+	VPORD        Z30, Z20, K1, Z22
 	VPSRLD       $0x10, Z22, Z22
 	VMOVUPS      64(R11)(SI*1), Z21
 	VPSRLD       $0x10, Z21, Z23
-	VPANDD       Z29, Z23, Z23
-	VPADDD       Z30, Z23, Z23
+	VPANDD       Z28, Z23, Z23
+	VPADDD       Z29, Z23, Z23
 	VCMPPS       $0x03, Z21, Z21, K1
 	VPADDD       Z21, Z23, Z23
-	VPORD        Z31, Z21, K1, Z23
+	VPORD        Z30, Z21, K1, Z23
 	VPSRLD       $0x10, Z23, Z23
 	VPACKUSDW    Z23, Z22, Z7
 	VMOVUPS      (R12), Z24
 	VPSRLD       $0x10, Z24, Z26
-	VPANDD       Z29, Z26, Z26
-	VPADDD       Z30, Z26, Z26
+	VPANDD       Z28, Z26, Z26
+	VPADDD       Z29, Z26, Z26
 	VCMPPS       $0x03, Z24, Z24, K1
 	VPADDD       Z24, Z26, Z26
-	VPORD        Z31, Z24, K1, Z26
+	VPORD        Z30, Z24, K1, Z26
 	VPSRLD       $0x10, Z26, Z26
 	VMOVUPS      64(R12), Z25
 	VPSRLD       $0x10, Z25, Z27
-	VPANDD       Z29, Z27, Z27
-	VPADDD       Z30, Z27, Z27
+	VPANDD       Z28, Z27, Z27
+	VPADDD       Z29, Z27, Z27
 	VCMPPS       $0x03, Z25, Z25, K1
 	VPADDD       Z25, Z27, Z27
-	VPORD        Z31, Z25, K1, Z27
+	VPORD        Z30, Z25, K1, Z27
 	VPSRLD       $0x10, Z27, Z27
 	VPACKUSDW    Z27, Z26, Z8
 	VMOVUPS      (R12)(BX*1), Z16
 	VPSRLD       $0x10, Z16, Z18
-	VPANDD       Z29, Z18, Z18
-	VPADDD       Z30, Z18, Z18
+	VPANDD       Z28, Z18, Z18
+	VPADDD       Z29, Z18, Z18
 	VCMPPS       $0x03, Z16, Z16, K1
 	VPADDD       Z16, Z18, Z18
-	VPORD        Z31, Z16, K1, Z18
+	VPORD        Z30, Z16, K1, Z18
 	VPSRLD       $0x10, Z18, Z18
 	VMOVUPS      64(R12)(BX*1), Z17
 	VPSRLD       $0x10, Z17, Z19
-	VPANDD       Z29, Z19, Z19
-	VPADDD       Z30, Z19, Z19
+	VPANDD       Z28, Z19, Z19
+	VPADDD       Z29, Z19, Z19
 	VCMPPS       $0x03, Z17, Z17, K1
 	VPADDD       Z17, Z19, Z19
-	VPORD        Z31, Z17, K1, Z19
+	VPORD        Z30, Z17, K1, Z19
 	VPSRLD       $0x10, Z19, Z19
 	VPACKUSDW    Z19, Z18, Z9
 	VMOVUPS      (R12)(BX*2), Z20
 	VPSRLD       $0x10, Z20, Z22
-	VPANDD       Z29, Z22, Z22
-	VPADDD       Z30, Z22, Z22
+	VPANDD       Z28, Z22, Z22
+	VPADDD       Z29, Z22, Z22
 	VCMPPS       $0x03, Z20, Z20, K1
 	VPADDD       Z20, Z22, Z22
-	VPORD        Z31, Z20, K1, Z22
+	VPORD        Z30, Z20, K1, Z22
 	VPSRLD       $0x10, Z22, Z22
 	VMOVUPS      64(R12)(BX*2), Z21
 	VPSRLD       $0x10, Z21, Z23
-	VPANDD       Z29, Z23, Z23
-	VPADDD       Z30, Z23, Z23
+	VPANDD       Z28, Z23, Z23
+	VPADDD       Z29, Z23, Z23
 	VCMPPS       $0x03, Z21, Z21, K1
 	VPADDD       Z21, Z23, Z23
-	VPORD        Z31, Z21, K1, Z23
+	VPORD        Z30, Z21, K1, Z23
 	VPSRLD       $0x10, Z23, Z23
 	VPACKUSDW    Z23, Z22, Z10
 	VMOVUPS      (R12)(SI*1), Z24
 	VPSRLD       $0x10, Z24, Z26
-	VPANDD       Z29, Z26, Z26
-	VPADDD       Z30, Z26, Z26
+	VPANDD       Z28, Z26, Z26
+	VPADDD       Z29, Z26, Z26
 	VCMPPS       $0x03, Z24, Z24, K1
 	VPADDD       Z24, Z26, Z26
-	VPORD        Z31, Z24, K1, Z26
+	VPORD        Z30, Z24, K1, Z26
 	VPSRLD       $0x10, Z26, Z26
 	VMOVUPS      64(R12)(SI*1), Z25
 	VPSRLD       $0x10, Z25, Z27
-	VPANDD       Z29, Z27, Z27
-	VPADDD       Z30, Z27, Z27
+	VPANDD       Z28, Z27, Z27
+	VPADDD       Z29, Z27, Z27
 	VCMPPS       $0x03, Z25, Z25, K1
 	VPADDD       Z25, Z27, Z27
-	VPORD        Z31, Z25, K1, Z27
+	VPORD        Z30, Z25, K1, Z27
 	VPSRLD       $0x10, Z27, Z27
 	VPACKUSDW    Z27, Z26, Z11
 	VMOVUPS      (R13), Z16
 	VPSRLD       $0x10, Z16, Z18
-	VPANDD       Z29, Z18, Z18
-	VPADDD       Z30, Z18, Z18
+	VPANDD       Z28, Z18, Z18
+	VPADDD       Z29, Z18, Z18
 	VCMPPS       $0x03, Z16, Z16, K1
 	VPADDD       Z16, Z18, Z18
-	VPORD        Z31, Z16, K1, Z18
+	VPORD        Z30, Z16, K1, Z18
 	VPSRLD       $0x10, Z18, Z18
 	VMOVUPS      64(R13), Z17
 	VPSRLD       $0x10, Z17, Z19
-	VPANDD       Z29, Z19, Z19
-	VPADDD       Z30, Z19, Z19
+	VPANDD       Z28, Z19, Z19
+	VPADDD       Z29, Z19, Z19
 	VCMPPS       $0x03, Z17, Z17, K1
 	VPADDD       Z17, Z19, Z19
-	VPORD        Z31, Z17, K1, Z19
+	VPORD        Z30, Z17, K1, Z19
 	VPSRLD       $0x10, Z19, Z19
 	VPACKUSDW    Z19, Z18, Z12
 	VMOVUPS      (R13)(BX*1), Z20
 	VPSRLD       $0x10, Z20, Z22
-	VPANDD       Z29, Z22, Z22
-	VPADDD       Z30, Z22, Z22
+	VPANDD       Z28, Z22, Z22
+	VPADDD       Z29, Z22, Z22
 	VCMPPS       $0x03, Z20, Z20, K1
 	VPADDD       Z20, Z22, Z22
-	VPORD        Z31, Z20, K1, Z22
+	VPORD        Z30, Z20, K1, Z22
 	VPSRLD       $0x10, Z22, Z22
 	VMOVUPS      64(R13)(BX*1), Z21
 	VPSRLD       $0x10, Z21, Z23
-	VPANDD       Z29, Z23, Z23
-	VPADDD       Z30, Z23, Z23
+	VPANDD       Z28, Z23, Z23
+	VPADDD       Z29, Z23, Z23
 	VCMPPS       $0x03, Z21, Z21, K1
 	VPADDD       Z21, Z23, Z23
-	VPORD        Z31, Z21, K1, Z23
+	VPORD        Z30, Z21, K1, Z23
 	VPSRLD       $0x10, Z23, Z23
 	VPACKUSDW    Z23, Z22, Z13
 	VMOVUPS      (R13)(BX*2), Z24
 	VPSRLD       $0x10, Z24, Z26
-	VPANDD       Z29, Z26, Z26
-	VPADDD       Z30, Z26, Z26
+	VPANDD       Z28, Z26, Z26
+	VPADDD       Z29, Z26, Z26
 	VCMPPS       $0x03, Z24, Z24, K1
 	VPADDD       Z24, Z26, Z26
-	VPORD        Z31, Z24, K1, Z26
+	VPORD        Z30, Z24, K1, Z26
 	VPSRLD       $0x10, Z26, Z26
 	VMOVUPS      64(R13)(BX*2), Z25
 	VPSRLD       $0x10, Z25, Z27
-	VPANDD       Z29, Z27, Z27
-	VPADDD       Z30, Z27, Z27
+	VPANDD       Z28, Z27, Z27
+	VPADDD       Z29, Z27, Z27
 	VCMPPS       $0x03, Z25, Z25, K1
 	VPADDD       Z25, Z27, Z27
-	VPORD        Z31, Z25, K1, Z27
+	VPORD        Z30, Z25, K1, Z27
 	VPSRLD       $0x10, Z27, Z27
 	VPACKUSDW    Z27, Z26, Z14
 	VMOVUPS      (R13)(SI*1), Z16
 	VPSRLD       $0x10, Z16, Z18
-	VPANDD       Z29, Z18, Z18
-	VPADDD       Z30, Z18, Z18
+	VPANDD       Z28, Z18, Z18
+	VPADDD       Z29, Z18, Z18
 	VCMPPS       $0x03, Z16, Z16, K1
 	VPADDD       Z16, Z18, Z18
-	VPORD        Z31, Z16, K1, Z18
+	VPORD        Z30, Z16, K1, Z18
 	VPSRLD       $0x10, Z18, Z18
 	VMOVUPS      64(R13)(SI*1), Z17
 	VPSRLD       $0x10, Z17, Z19
-	VPANDD       Z29, Z19, Z19
-	VPADDD       Z30, Z19, Z19
+	VPANDD       Z28, Z19, Z19
+	VPADDD       Z29, Z19, Z19
 	VCMPPS       $0x03, Z17, Z17, K1
 	VPADDD       Z17, Z19, Z19
-	VPORD        Z31, Z17, K1, Z19
+	VPORD        Z30, Z17, K1, Z19
 	VPSRLD       $0x10, Z19, Z19
 	VPACKUSDW    Z19, Z18, Z15
 	VPUNPCKLDQ   Z1, Z0, Z16
@@ -6449,11 +6462,11 @@ loop:
 	VZEROUPPER
 	RET
 
-// func packCols12F512Vec(panels int, k2 int, dst *uint32, src *float32, lds int, stride int)
+// func packCols12F512Vec(panels int, words int, dst *uint32, src *float32, lds int, stride int)
 // Requires: AVX, AVX512BW, AVX512F
 TEXT ·packCols12F512Vec(SB), NOSPLIT, $0-48
 	MOVQ         panels+0(FP), AX
-	MOVQ         k2+8(FP), CX
+	MOVQ         words+8(FP), CX
 	MOVQ         dst+16(FP), DX
 	MOVQ         src+24(FP), BX
 	MOVQ         lds+32(FP), SI
@@ -6464,30 +6477,31 @@ TEXT ·packCols12F512Vec(SB), NOSPLIT, $0-48
 	KMOVD        R8, K2
 	MOVL         $0x00000fff, R8
 	KMOVW        R8, K3
-	VPBROADCASTD bf16one<>+0(SB), Z29
-	VPBROADCASTD bf16half<>+0(SB), Z30
-	VPBROADCASTD bf16quiet512<>+0(SB), Z31
+	VPBROADCASTD bf16one<>+0(SB), Z28
+	VPBROADCASTD bf16half<>+0(SB), Z29
+	VPBROADCASTD bf16quiet512<>+0(SB), Z30
+	VPBROADCASTD bf16upper<>+0(SB), Z31
 
 panel:
 	MOVQ BX, R8
 	MOVQ DX, R9
 	MOVQ CX, R10
 
-pair:
+word:
 	VMOVUPS.Z     (R8), K3, Z0
 	VMOVUPS.Z     (R8)(SI*1), K3, Z8
 	VPSRLD        $0x10, Z0, Z16
-	VPANDD        Z29, Z16, Z16
-	VPADDD        Z30, Z16, Z16
+	VPANDD        Z28, Z16, Z16
+	VPADDD        Z29, Z16, Z16
 	VCMPPS        $0x03, Z0, Z0, K1
 	VPADDD        Z0, Z16, Z16
-	VPORD         Z31, Z0, K1, Z16
+	VPORD         Z30, Z0, K1, Z16
 	VPSRLD        $0x10, Z8, Z20
-	VPANDD        Z29, Z20, Z20
-	VPADDD        Z30, Z20, Z20
+	VPANDD        Z28, Z20, Z20
+	VPADDD        Z29, Z20, Z20
 	VCMPPS        $0x03, Z8, Z8, K1
 	VPADDD        Z8, Z20, Z20
-	VPORD         Z31, Z8, K1, Z20
+	VPORD         Z30, Z8, K1, Z20
 	VPSRLD        $0x10, Z16, Z0
 	VMOVDQU16     Z20, K2, Z0
 	VMOVDQU       Y0, (R9)
@@ -6495,7 +6509,7 @@ pair:
 	LEAQ          (R8)(SI*2), R8
 	ADDQ          $0x30, R9
 	DECQ          R10
-	JNE           pair
+	JNE           word
 	ADDQ          $+48, BX
 	ADDQ          DI, DX
 	DECQ          AX
@@ -6503,11 +6517,11 @@ pair:
 	VZEROUPPER
 	RET
 
-// func packCols32F512Vec(panels int, k2 int, dst *uint32, src *float32, lds int, stride int)
+// func packCols32F512Vec(panels int, words int, dst *uint32, src *float32, lds int, stride int)
 // Requires: AVX, AVX512BW, AVX512F
 TEXT ·packCols32F512Vec(SB), NOSPLIT, $0-48
 	MOVQ         panels+0(FP), AX
-	MOVQ         k2+8(FP), CX
+	MOVQ         words+8(FP), CX
 	MOVQ         dst+16(FP), DX
 	MOVQ         src+24(FP), BX
 	MOVQ         lds+32(FP), SI
@@ -6516,46 +6530,47 @@ TEXT ·packCols32F512Vec(SB), NOSPLIT, $0-48
 	SHLQ         $0x02, DI
 	MOVL         $0xaaaaaaaa, R8
 	KMOVD        R8, K2
-	VPBROADCASTD bf16one<>+0(SB), Z29
-	VPBROADCASTD bf16half<>+0(SB), Z30
-	VPBROADCASTD bf16quiet512<>+0(SB), Z31
+	VPBROADCASTD bf16one<>+0(SB), Z28
+	VPBROADCASTD bf16half<>+0(SB), Z29
+	VPBROADCASTD bf16quiet512<>+0(SB), Z30
+	VPBROADCASTD bf16upper<>+0(SB), Z31
 
 panel:
 	MOVQ BX, R8
 	MOVQ DX, R9
 	MOVQ CX, R10
 
-pair:
+word:
 	VMOVUPS   (R8), Z0
 	VMOVUPS   (R8)(SI*1), Z8
 	VPSRLD    $0x10, Z0, Z16
-	VPANDD    Z29, Z16, Z16
-	VPADDD    Z30, Z16, Z16
+	VPANDD    Z28, Z16, Z16
+	VPADDD    Z29, Z16, Z16
 	VCMPPS    $0x03, Z0, Z0, K1
 	VPADDD    Z0, Z16, Z16
-	VPORD     Z31, Z0, K1, Z16
+	VPORD     Z30, Z0, K1, Z16
 	VPSRLD    $0x10, Z8, Z20
-	VPANDD    Z29, Z20, Z20
-	VPADDD    Z30, Z20, Z20
+	VPANDD    Z28, Z20, Z20
+	VPADDD    Z29, Z20, Z20
 	VCMPPS    $0x03, Z8, Z8, K1
 	VPADDD    Z8, Z20, Z20
-	VPORD     Z31, Z8, K1, Z20
+	VPORD     Z30, Z8, K1, Z20
 	VPSRLD    $0x10, Z16, Z0
 	VMOVDQU16 Z20, K2, Z0
 	VMOVUPS   64(R8), Z1
 	VMOVUPS   64(R8)(SI*1), Z9
 	VPSRLD    $0x10, Z1, Z17
-	VPANDD    Z29, Z17, Z17
-	VPADDD    Z30, Z17, Z17
+	VPANDD    Z28, Z17, Z17
+	VPADDD    Z29, Z17, Z17
 	VCMPPS    $0x03, Z1, Z1, K1
 	VPADDD    Z1, Z17, Z17
-	VPORD     Z31, Z1, K1, Z17
+	VPORD     Z30, Z1, K1, Z17
 	VPSRLD    $0x10, Z9, Z21
-	VPANDD    Z29, Z21, Z21
-	VPADDD    Z30, Z21, Z21
+	VPANDD    Z28, Z21, Z21
+	VPADDD    Z29, Z21, Z21
 	VCMPPS    $0x03, Z9, Z9, K1
 	VPADDD    Z9, Z21, Z21
-	VPORD     Z31, Z9, K1, Z21
+	VPORD     Z30, Z9, K1, Z21
 	VPSRLD    $0x10, Z17, Z1
 	VMOVDQU16 Z21, K2, Z1
 	VMOVDQU32 Z0, (R9)
@@ -6563,7 +6578,7 @@ pair:
 	LEAQ      (R8)(SI*2), R8
 	ADDQ      $0x80, R9
 	DECQ      R10
-	JNE       pair
+	JNE       word
 	ADDQ      $+128, BX
 	ADDQ      DI, DX
 	DECQ      AX
@@ -6571,11 +6586,11 @@ pair:
 	VZEROUPPER
 	RET
 
-// func packCols48F512Vec(panels int, k2 int, dst *uint32, src *float32, lds int, stride int)
+// func packCols48F512Vec(panels int, words int, dst *uint32, src *float32, lds int, stride int)
 // Requires: AVX, AVX512BW, AVX512F
 TEXT ·packCols48F512Vec(SB), NOSPLIT, $0-48
 	MOVQ         panels+0(FP), AX
-	MOVQ         k2+8(FP), CX
+	MOVQ         words+8(FP), CX
 	MOVQ         dst+16(FP), DX
 	MOVQ         src+24(FP), BX
 	MOVQ         lds+32(FP), SI
@@ -6584,62 +6599,63 @@ TEXT ·packCols48F512Vec(SB), NOSPLIT, $0-48
 	SHLQ         $0x02, DI
 	MOVL         $0xaaaaaaaa, R8
 	KMOVD        R8, K2
-	VPBROADCASTD bf16one<>+0(SB), Z29
-	VPBROADCASTD bf16half<>+0(SB), Z30
-	VPBROADCASTD bf16quiet512<>+0(SB), Z31
+	VPBROADCASTD bf16one<>+0(SB), Z28
+	VPBROADCASTD bf16half<>+0(SB), Z29
+	VPBROADCASTD bf16quiet512<>+0(SB), Z30
+	VPBROADCASTD bf16upper<>+0(SB), Z31
 
 panel:
 	MOVQ BX, R8
 	MOVQ DX, R9
 	MOVQ CX, R10
 
-pair:
+word:
 	VMOVUPS       (R8), Z0
 	VMOVUPS       (R8)(SI*1), Z8
 	VPSRLD        $0x10, Z0, Z16
-	VPANDD        Z29, Z16, Z16
-	VPADDD        Z30, Z16, Z16
+	VPANDD        Z28, Z16, Z16
+	VPADDD        Z29, Z16, Z16
 	VCMPPS        $0x03, Z0, Z0, K1
 	VPADDD        Z0, Z16, Z16
-	VPORD         Z31, Z0, K1, Z16
+	VPORD         Z30, Z0, K1, Z16
 	VPSRLD        $0x10, Z8, Z20
-	VPANDD        Z29, Z20, Z20
-	VPADDD        Z30, Z20, Z20
+	VPANDD        Z28, Z20, Z20
+	VPADDD        Z29, Z20, Z20
 	VCMPPS        $0x03, Z8, Z8, K1
 	VPADDD        Z8, Z20, Z20
-	VPORD         Z31, Z8, K1, Z20
+	VPORD         Z30, Z8, K1, Z20
 	VPSRLD        $0x10, Z16, Z0
 	VMOVDQU16     Z20, K2, Z0
 	VMOVUPS       64(R8), Z1
 	VMOVUPS       64(R8)(SI*1), Z9
 	VPSRLD        $0x10, Z1, Z17
-	VPANDD        Z29, Z17, Z17
-	VPADDD        Z30, Z17, Z17
+	VPANDD        Z28, Z17, Z17
+	VPADDD        Z29, Z17, Z17
 	VCMPPS        $0x03, Z1, Z1, K1
 	VPADDD        Z1, Z17, Z17
-	VPORD         Z31, Z1, K1, Z17
+	VPORD         Z30, Z1, K1, Z17
 	VPSRLD        $0x10, Z9, Z21
-	VPANDD        Z29, Z21, Z21
-	VPADDD        Z30, Z21, Z21
+	VPANDD        Z28, Z21, Z21
+	VPADDD        Z29, Z21, Z21
 	VCMPPS        $0x03, Z9, Z9, K1
 	VPADDD        Z9, Z21, Z21
-	VPORD         Z31, Z9, K1, Z21
+	VPORD         Z30, Z9, K1, Z21
 	VPSRLD        $0x10, Z17, Z1
 	VMOVDQU16     Z21, K2, Z1
 	VMOVUPS       128(R8), Z2
 	VMOVUPS       128(R8)(SI*1), Z10
 	VPSRLD        $0x10, Z2, Z18
-	VPANDD        Z29, Z18, Z18
-	VPADDD        Z30, Z18, Z18
+	VPANDD        Z28, Z18, Z18
+	VPADDD        Z29, Z18, Z18
 	VCMPPS        $0x03, Z2, Z2, K1
 	VPADDD        Z2, Z18, Z18
-	VPORD         Z31, Z2, K1, Z18
+	VPORD         Z30, Z2, K1, Z18
 	VPSRLD        $0x10, Z10, Z22
-	VPANDD        Z29, Z22, Z22
-	VPADDD        Z30, Z22, Z22
+	VPANDD        Z28, Z22, Z22
+	VPADDD        Z29, Z22, Z22
 	VCMPPS        $0x03, Z10, Z10, K1
 	VPADDD        Z10, Z22, Z22
-	VPORD         Z31, Z10, K1, Z22
+	VPORD         Z30, Z10, K1, Z22
 	VPSRLD        $0x10, Z18, Z2
 	VMOVDQU16     Z22, K2, Z2
 	VALIGND       $0x0c, Z0, Z1, Z3
@@ -6660,7 +6676,7 @@ pair:
 	LEAQ          (R8)(SI*2), R8
 	ADDQ          $0x30, R9
 	DECQ          R10
-	JNE           pair
+	JNE           word
 	ADDQ          $+192, BX
 	LEAQ          (DX)(DI*4), DX
 	DECQ          AX
@@ -7018,11 +7034,11 @@ loop:
 	VZEROUPPER
 	RET
 
-// func packCols12H512Vec(panels int, k2 int, dst *uint32, src *uint16, lds int, stride int)
+// func packCols12H512Vec(panels int, words int, dst *uint32, src *uint16, lds int, stride int)
 // Requires: AVX, AVX512BW, AVX512F
 TEXT ·packCols12H512Vec(SB), NOSPLIT, $0-48
 	MOVQ  panels+0(FP), AX
-	MOVQ  k2+8(FP), CX
+	MOVQ  words+8(FP), CX
 	MOVQ  dst+16(FP), DX
 	MOVQ  src+24(FP), BX
 	MOVQ  lds+32(FP), SI
@@ -7039,7 +7055,7 @@ panel:
 	MOVQ DX, R9
 	MOVQ CX, R10
 
-pair:
+word:
 	VPMOVZXWD.Z   (R8), K3, Z0
 	VPMOVZXWD.Z   (R8)(SI*1), K3, Z8
 	VPSLLD        $0x10, Z8, Z8
@@ -7049,7 +7065,7 @@ pair:
 	LEAQ          (R8)(SI*2), R8
 	ADDQ          $0x30, R9
 	DECQ          R10
-	JNE           pair
+	JNE           word
 	ADDQ          $+24, BX
 	ADDQ          DI, DX
 	DECQ          AX
@@ -7057,11 +7073,11 @@ pair:
 	VZEROUPPER
 	RET
 
-// func packCols32H512Vec(panels int, k2 int, dst *uint32, src *uint16, lds int, stride int)
+// func packCols32H512Vec(panels int, words int, dst *uint32, src *uint16, lds int, stride int)
 // Requires: AVX, AVX512BW, AVX512F
 TEXT ·packCols32H512Vec(SB), NOSPLIT, $0-48
 	MOVQ  panels+0(FP), AX
-	MOVQ  k2+8(FP), CX
+	MOVQ  words+8(FP), CX
 	MOVQ  dst+16(FP), DX
 	MOVQ  src+24(FP), BX
 	MOVQ  lds+32(FP), SI
@@ -7076,7 +7092,7 @@ panel:
 	MOVQ DX, R9
 	MOVQ CX, R10
 
-pair:
+word:
 	VPMOVZXWD (R8), Z0
 	VPMOVZXWD (R8)(SI*1), Z8
 	VPSLLD    $0x10, Z8, Z8
@@ -7090,7 +7106,7 @@ pair:
 	LEAQ      (R8)(SI*2), R8
 	ADDQ      $0x80, R9
 	DECQ      R10
-	JNE       pair
+	JNE       word
 	ADDQ      $+64, BX
 	ADDQ      DI, DX
 	DECQ      AX
@@ -7098,11 +7114,11 @@ pair:
 	VZEROUPPER
 	RET
 
-// func packCols48H512Vec(panels int, k2 int, dst *uint32, src *uint16, lds int, stride int)
+// func packCols48H512Vec(panels int, words int, dst *uint32, src *uint16, lds int, stride int)
 // Requires: AVX, AVX512BW, AVX512F
 TEXT ·packCols48H512Vec(SB), NOSPLIT, $0-48
 	MOVQ  panels+0(FP), AX
-	MOVQ  k2+8(FP), CX
+	MOVQ  words+8(FP), CX
 	MOVQ  dst+16(FP), DX
 	MOVQ  src+24(FP), BX
 	MOVQ  lds+32(FP), SI
@@ -7117,7 +7133,7 @@ panel:
 	MOVQ DX, R9
 	MOVQ CX, R10
 
-pair:
+word:
 	VPMOVZXWD     (R8), Z0
 	VPMOVZXWD     (R8)(SI*1), Z8
 	VPSLLD        $0x10, Z8, Z8
@@ -7148,7 +7164,1371 @@ pair:
 	LEAQ          (R8)(SI*2), R8
 	ADDQ          $0x30, R9
 	DECQ          R10
-	JNE           pair
+	JNE           word
+	ADDQ          $+96, BX
+	LEAQ          (DX)(DI*4), DX
+	DECQ          AX
+	JNE           panel
+	VZEROUPPER
+	RET
+
+// func widenRows12F512Vec(n int, dst *uint32, src *float32, lds int)
+// Requires: AVX, AVX512F
+TEXT ·widenRows12F512Vec(SB), NOSPLIT, $0-32
+	MOVQ n+0(FP), AX
+	MOVQ dst+8(FP), CX
+	MOVQ src+16(FP), DX
+	MOVQ lds+24(FP), BX
+	SHLQ $0x02, BX
+	LEAQ (BX)(BX*2), SI
+	LEAQ (DX)(BX*4), DI
+	LEAQ (DI)(BX*4), R8
+
+loop:
+	VPBROADCASTD  bf16one<>+0(SB), Z28
+	VPBROADCASTD  bf16half<>+0(SB), Z29
+	VPBROADCASTD  bf16quiet512<>+0(SB), Z30
+	VPBROADCASTD  bf16upper<>+0(SB), Z31
+	VMOVUPS       (DX), Z16
+	VPSRLD        $0x10, Z16, Z0
+	VPANDD        Z28, Z0, Z0
+	VPADDD        Z29, Z0, Z0
+	VCMPPS        $0x03, Z16, Z16, K1
+	VPADDD        Z16, Z0, Z0
+	VPORD         Z30, Z16, K1, Z0
+	VPANDD        Z31, Z0, Z0
+	VMOVUPS       (DX)(BX*1), Z20
+	VPSRLD        $0x10, Z20, Z1
+	VPANDD        Z28, Z1, Z1
+	VPADDD        Z29, Z1, Z1
+	VCMPPS        $0x03, Z20, Z20, K1
+	VPADDD        Z20, Z1, Z1
+	VPORD         Z30, Z20, K1, Z1
+	VPANDD        Z31, Z1, Z1
+	VMOVUPS       (DX)(BX*2), Z24
+	VPSRLD        $0x10, Z24, Z2
+	VPANDD        Z28, Z2, Z2
+	VPADDD        Z29, Z2, Z2
+	VCMPPS        $0x03, Z24, Z24, K1
+	VPADDD        Z24, Z2, Z2
+	VPORD         Z30, Z24, K1, Z2
+	VPANDD        Z31, Z2, Z2
+	VMOVUPS       (DX)(SI*1), Z16
+	VPSRLD        $0x10, Z16, Z3
+	VPANDD        Z28, Z3, Z3
+	VPADDD        Z29, Z3, Z3
+	VCMPPS        $0x03, Z16, Z16, K1
+	VPADDD        Z16, Z3, Z3
+	VPORD         Z30, Z16, K1, Z3
+	VPANDD        Z31, Z3, Z3
+	VMOVUPS       (DI), Z20
+	VPSRLD        $0x10, Z20, Z4
+	VPANDD        Z28, Z4, Z4
+	VPADDD        Z29, Z4, Z4
+	VCMPPS        $0x03, Z20, Z20, K1
+	VPADDD        Z20, Z4, Z4
+	VPORD         Z30, Z20, K1, Z4
+	VPANDD        Z31, Z4, Z4
+	VMOVUPS       (DI)(BX*1), Z24
+	VPSRLD        $0x10, Z24, Z5
+	VPANDD        Z28, Z5, Z5
+	VPADDD        Z29, Z5, Z5
+	VCMPPS        $0x03, Z24, Z24, K1
+	VPADDD        Z24, Z5, Z5
+	VPORD         Z30, Z24, K1, Z5
+	VPANDD        Z31, Z5, Z5
+	VMOVUPS       (DI)(BX*2), Z16
+	VPSRLD        $0x10, Z16, Z6
+	VPANDD        Z28, Z6, Z6
+	VPADDD        Z29, Z6, Z6
+	VCMPPS        $0x03, Z16, Z16, K1
+	VPADDD        Z16, Z6, Z6
+	VPORD         Z30, Z16, K1, Z6
+	VPANDD        Z31, Z6, Z6
+	VMOVUPS       (DI)(SI*1), Z20
+	VPSRLD        $0x10, Z20, Z7
+	VPANDD        Z28, Z7, Z7
+	VPADDD        Z29, Z7, Z7
+	VCMPPS        $0x03, Z20, Z20, K1
+	VPADDD        Z20, Z7, Z7
+	VPORD         Z30, Z20, K1, Z7
+	VPANDD        Z31, Z7, Z7
+	VMOVUPS       (R8), Z24
+	VPSRLD        $0x10, Z24, Z8
+	VPANDD        Z28, Z8, Z8
+	VPADDD        Z29, Z8, Z8
+	VCMPPS        $0x03, Z24, Z24, K1
+	VPADDD        Z24, Z8, Z8
+	VPORD         Z30, Z24, K1, Z8
+	VPANDD        Z31, Z8, Z8
+	VMOVUPS       (R8)(BX*1), Z16
+	VPSRLD        $0x10, Z16, Z9
+	VPANDD        Z28, Z9, Z9
+	VPADDD        Z29, Z9, Z9
+	VCMPPS        $0x03, Z16, Z16, K1
+	VPADDD        Z16, Z9, Z9
+	VPORD         Z30, Z16, K1, Z9
+	VPANDD        Z31, Z9, Z9
+	VMOVUPS       (R8)(BX*2), Z20
+	VPSRLD        $0x10, Z20, Z10
+	VPANDD        Z28, Z10, Z10
+	VPADDD        Z29, Z10, Z10
+	VCMPPS        $0x03, Z20, Z20, K1
+	VPADDD        Z20, Z10, Z10
+	VPORD         Z30, Z20, K1, Z10
+	VPANDD        Z31, Z10, Z10
+	VMOVUPS       (R8)(SI*1), Z24
+	VPSRLD        $0x10, Z24, Z11
+	VPANDD        Z28, Z11, Z11
+	VPADDD        Z29, Z11, Z11
+	VCMPPS        $0x03, Z24, Z24, K1
+	VPADDD        Z24, Z11, Z11
+	VPORD         Z30, Z24, K1, Z11
+	VPANDD        Z31, Z11, Z11
+	VPUNPCKLDQ    Z1, Z0, Z16
+	VPUNPCKHDQ    Z1, Z0, Z17
+	VPUNPCKLDQ    Z3, Z2, Z18
+	VPUNPCKHDQ    Z3, Z2, Z19
+	VPUNPCKLQDQ   Z18, Z16, Z0
+	VPUNPCKHQDQ   Z18, Z16, Z1
+	VPUNPCKLQDQ   Z19, Z17, Z2
+	VPUNPCKHQDQ   Z19, Z17, Z3
+	VPUNPCKLDQ    Z5, Z4, Z20
+	VPUNPCKHDQ    Z5, Z4, Z21
+	VPUNPCKLDQ    Z7, Z6, Z22
+	VPUNPCKHDQ    Z7, Z6, Z23
+	VPUNPCKLQDQ   Z22, Z20, Z4
+	VPUNPCKHQDQ   Z22, Z20, Z5
+	VPUNPCKLQDQ   Z23, Z21, Z6
+	VPUNPCKHQDQ   Z23, Z21, Z7
+	VPUNPCKLDQ    Z9, Z8, Z24
+	VPUNPCKHDQ    Z9, Z8, Z25
+	VPUNPCKLDQ    Z11, Z10, Z26
+	VPUNPCKHDQ    Z11, Z10, Z27
+	VPUNPCKLQDQ   Z26, Z24, Z8
+	VPUNPCKHQDQ   Z26, Z24, Z9
+	VPUNPCKLQDQ   Z27, Z25, Z10
+	VPUNPCKHQDQ   Z27, Z25, Z11
+	VPXORD        Z12, Z12, Z12
+	VPXORD        Z13, Z13, Z13
+	VPXORD        Z14, Z14, Z14
+	VPXORD        Z15, Z15, Z15
+	VSHUFI32X4    $0x88, Z4, Z0, Z16
+	VSHUFI32X4    $0xdd, Z4, Z0, Z20
+	VSHUFI32X4    $0x88, Z12, Z8, Z24
+	VSHUFI32X4    $0xdd, Z12, Z8, Z28
+	VSHUFI32X4    $0x88, Z5, Z1, Z17
+	VSHUFI32X4    $0xdd, Z5, Z1, Z21
+	VSHUFI32X4    $0x88, Z13, Z9, Z25
+	VSHUFI32X4    $0xdd, Z13, Z9, Z29
+	VSHUFI32X4    $0x88, Z6, Z2, Z18
+	VSHUFI32X4    $0xdd, Z6, Z2, Z22
+	VSHUFI32X4    $0x88, Z14, Z10, Z26
+	VSHUFI32X4    $0xdd, Z14, Z10, Z30
+	VSHUFI32X4    $0x88, Z7, Z3, Z19
+	VSHUFI32X4    $0xdd, Z7, Z3, Z23
+	VSHUFI32X4    $0x88, Z15, Z11, Z27
+	VSHUFI32X4    $0xdd, Z15, Z11, Z31
+	VSHUFI32X4    $0x88, Z24, Z16, Z0
+	VSHUFI32X4    $0xdd, Z24, Z16, Z8
+	VSHUFI32X4    $0x88, Z28, Z20, Z4
+	VSHUFI32X4    $0xdd, Z28, Z20, Z12
+	VSHUFI32X4    $0x88, Z25, Z17, Z1
+	VSHUFI32X4    $0xdd, Z25, Z17, Z9
+	VSHUFI32X4    $0x88, Z29, Z21, Z5
+	VSHUFI32X4    $0xdd, Z29, Z21, Z13
+	VSHUFI32X4    $0x88, Z26, Z18, Z2
+	VSHUFI32X4    $0xdd, Z26, Z18, Z10
+	VSHUFI32X4    $0x88, Z30, Z22, Z6
+	VSHUFI32X4    $0xdd, Z30, Z22, Z14
+	VSHUFI32X4    $0x88, Z27, Z19, Z3
+	VSHUFI32X4    $0xdd, Z27, Z19, Z11
+	VSHUFI32X4    $0x88, Z31, Z23, Z7
+	VSHUFI32X4    $0xdd, Z31, Z23, Z15
+	VMOVDQU       Y0, (CX)
+	VEXTRACTI32X4 $0x02, Z0, 32(CX)
+	VMOVDQU       Y1, 48(CX)
+	VEXTRACTI32X4 $0x02, Z1, 80(CX)
+	VMOVDQU       Y2, 96(CX)
+	VEXTRACTI32X4 $0x02, Z2, 128(CX)
+	VMOVDQU       Y3, 144(CX)
+	VEXTRACTI32X4 $0x02, Z3, 176(CX)
+	VMOVDQU       Y4, 192(CX)
+	VEXTRACTI32X4 $0x02, Z4, 224(CX)
+	VMOVDQU       Y5, 240(CX)
+	VEXTRACTI32X4 $0x02, Z5, 272(CX)
+	VMOVDQU       Y6, 288(CX)
+	VEXTRACTI32X4 $0x02, Z6, 320(CX)
+	VMOVDQU       Y7, 336(CX)
+	VEXTRACTI32X4 $0x02, Z7, 368(CX)
+	VMOVDQU       Y8, 384(CX)
+	VEXTRACTI32X4 $0x02, Z8, 416(CX)
+	VMOVDQU       Y9, 432(CX)
+	VEXTRACTI32X4 $0x02, Z9, 464(CX)
+	VMOVDQU       Y10, 480(CX)
+	VEXTRACTI32X4 $0x02, Z10, 512(CX)
+	VMOVDQU       Y11, 528(CX)
+	VEXTRACTI32X4 $0x02, Z11, 560(CX)
+	VMOVDQU       Y12, 576(CX)
+	VEXTRACTI32X4 $0x02, Z12, 608(CX)
+	VMOVDQU       Y13, 624(CX)
+	VEXTRACTI32X4 $0x02, Z13, 656(CX)
+	VMOVDQU       Y14, 672(CX)
+	VEXTRACTI32X4 $0x02, Z14, 704(CX)
+	VMOVDQU       Y15, 720(CX)
+	VEXTRACTI32X4 $0x02, Z15, 752(CX)
+	ADDQ          $+64, DX
+	ADDQ          $+64, DI
+	ADDQ          $+64, R8
+	ADDQ          $+768, CX
+	DECQ          AX
+	JNE           loop
+	VZEROUPPER
+	RET
+
+// func widenRows32F512Vec(n int, dst *uint32, src *float32, lds int)
+// Requires: AVX, AVX512F
+TEXT ·widenRows32F512Vec(SB), NOSPLIT, $0-32
+	MOVQ n+0(FP), AX
+	MOVQ dst+8(FP), CX
+	MOVQ src+16(FP), DX
+	MOVQ lds+24(FP), BX
+	SHLQ $0x02, BX
+	LEAQ (BX)(BX*2), SI
+	LEAQ (DX)(BX*4), DI
+	LEAQ (DI)(BX*4), R8
+	LEAQ (R8)(BX*4), R9
+	LEAQ (R9)(BX*4), R10
+	LEAQ (R10)(BX*4), R11
+	LEAQ (R11)(BX*4), R12
+	LEAQ (R12)(BX*4), R13
+
+loop:
+	VPBROADCASTD bf16one<>+0(SB), Z28
+	VPBROADCASTD bf16half<>+0(SB), Z29
+	VPBROADCASTD bf16quiet512<>+0(SB), Z30
+	VPBROADCASTD bf16upper<>+0(SB), Z31
+	VMOVUPS      (DX), Z16
+	VPSRLD       $0x10, Z16, Z0
+	VPANDD       Z28, Z0, Z0
+	VPADDD       Z29, Z0, Z0
+	VCMPPS       $0x03, Z16, Z16, K1
+	VPADDD       Z16, Z0, Z0
+	VPORD        Z30, Z16, K1, Z0
+	VPANDD       Z31, Z0, Z0
+	VMOVUPS      (DX)(BX*1), Z20
+	VPSRLD       $0x10, Z20, Z1
+	VPANDD       Z28, Z1, Z1
+	VPADDD       Z29, Z1, Z1
+	VCMPPS       $0x03, Z20, Z20, K1
+	VPADDD       Z20, Z1, Z1
+	VPORD        Z30, Z20, K1, Z1
+	VPANDD       Z31, Z1, Z1
+	VMOVUPS      (DX)(BX*2), Z24
+	VPSRLD       $0x10, Z24, Z2
+	VPANDD       Z28, Z2, Z2
+	VPADDD       Z29, Z2, Z2
+	VCMPPS       $0x03, Z24, Z24, K1
+	VPADDD       Z24, Z2, Z2
+	VPORD        Z30, Z24, K1, Z2
+	VPANDD       Z31, Z2, Z2
+	VMOVUPS      (DX)(SI*1), Z16
+	VPSRLD       $0x10, Z16, Z3
+	VPANDD       Z28, Z3, Z3
+	VPADDD       Z29, Z3, Z3
+	VCMPPS       $0x03, Z16, Z16, K1
+	VPADDD       Z16, Z3, Z3
+	VPORD        Z30, Z16, K1, Z3
+	VPANDD       Z31, Z3, Z3
+	VMOVUPS      (DI), Z20
+	VPSRLD       $0x10, Z20, Z4
+	VPANDD       Z28, Z4, Z4
+	VPADDD       Z29, Z4, Z4
+	VCMPPS       $0x03, Z20, Z20, K1
+	VPADDD       Z20, Z4, Z4
+	VPORD        Z30, Z20, K1, Z4
+	VPANDD       Z31, Z4, Z4
+	VMOVUPS      (DI)(BX*1), Z24
+	VPSRLD       $0x10, Z24, Z5
+	VPANDD       Z28, Z5, Z5
+	VPADDD       Z29, Z5, Z5
+	VCMPPS       $0x03, Z24, Z24, K1
+	VPADDD       Z24, Z5, Z5
+	VPORD        Z30, Z24, K1, Z5
+	VPANDD       Z31, Z5, Z5
+	VMOVUPS      (DI)(BX*2), Z16
+	VPSRLD       $0x10, Z16, Z6
+	VPANDD       Z28, Z6, Z6
+	VPADDD       Z29, Z6, Z6
+	VCMPPS       $0x03, Z16, Z16, K1
+	VPADDD       Z16, Z6, Z6
+	VPORD        Z30, Z16, K1, Z6
+	VPANDD       Z31, Z6, Z6
+	VMOVUPS      (DI)(SI*1), Z20
+	VPSRLD       $0x10, Z20, Z7
+	VPANDD       Z28, Z7, Z7
+	VPADDD       Z29, Z7, Z7
+	VCMPPS       $0x03, Z20, Z20, K1
+	VPADDD       Z20, Z7, Z7
+	VPORD        Z30, Z20, K1, Z7
+	VPANDD       Z31, Z7, Z7
+	VMOVUPS      (R8), Z24
+	VPSRLD       $0x10, Z24, Z8
+	VPANDD       Z28, Z8, Z8
+	VPADDD       Z29, Z8, Z8
+	VCMPPS       $0x03, Z24, Z24, K1
+	VPADDD       Z24, Z8, Z8
+	VPORD        Z30, Z24, K1, Z8
+	VPANDD       Z31, Z8, Z8
+	VMOVUPS      (R8)(BX*1), Z16
+	VPSRLD       $0x10, Z16, Z9
+	VPANDD       Z28, Z9, Z9
+	VPADDD       Z29, Z9, Z9
+	VCMPPS       $0x03, Z16, Z16, K1
+	VPADDD       Z16, Z9, Z9
+	VPORD        Z30, Z16, K1, Z9
+	VPANDD       Z31, Z9, Z9
+	VMOVUPS      (R8)(BX*2), Z20
+	VPSRLD       $0x10, Z20, Z10
+	VPANDD       Z28, Z10, Z10
+	VPADDD       Z29, Z10, Z10
+	VCMPPS       $0x03, Z20, Z20, K1
+	VPADDD       Z20, Z10, Z10
+	VPORD        Z30, Z20, K1, Z10
+	VPANDD       Z31, Z10, Z10
+	VMOVUPS      (R8)(SI*1), Z24
+	VPSRLD       $0x10, Z24, Z11
+	VPANDD       Z28, Z11, Z11
+	VPADDD       Z29, Z11, Z11
+	VCMPPS       $0x03, Z24, Z24, K1
+	VPADDD       Z24, Z11, Z11
+	VPORD        Z30, Z24, K1, Z11
+	VPANDD       Z31, Z11, Z11
+	VMOVUPS      (R9), Z16
+	VPSRLD       $0x10, Z16, Z12
+	VPANDD       Z28, Z12, Z12
+	VPADDD       Z29, Z12, Z12
+	VCMPPS       $0x03, Z16, Z16, K1
+	VPADDD       Z16, Z12, Z12
+	VPORD        Z30, Z16, K1, Z12
+	VPANDD       Z31, Z12, Z12
+	VMOVUPS      (R9)(BX*1), Z20
+	VPSRLD       $0x10, Z20, Z13
+	VPANDD       Z28, Z13, Z13
+	VPADDD       Z29, Z13, Z13
+	VCMPPS       $0x03, Z20, Z20, K1
+	VPADDD       Z20, Z13, Z13
+	VPORD        Z30, Z20, K1, Z13
+	VPANDD       Z31, Z13, Z13
+	VMOVUPS      (R9)(BX*2), Z24
+	VPSRLD       $0x10, Z24, Z14
+	VPANDD       Z28, Z14, Z14
+	VPADDD       Z29, Z14, Z14
+	VCMPPS       $0x03, Z24, Z24, K1
+	VPADDD       Z24, Z14, Z14
+	VPORD        Z30, Z24, K1, Z14
+	VPANDD       Z31, Z14, Z14
+	VMOVUPS      (R9)(SI*1), Z16
+	VPSRLD       $0x10, Z16, Z15
+	VPANDD       Z28, Z15, Z15
+	VPADDD       Z29, Z15, Z15
+	VCMPPS       $0x03, Z16, Z16, K1
+	VPADDD       Z16, Z15, Z15
+	VPORD        Z30, Z16, K1, Z15
+	VPANDD       Z31, Z15, Z15
+	VPUNPCKLDQ   Z1, Z0, Z16
+	VPUNPCKHDQ   Z1, Z0, Z17
+	VPUNPCKLDQ   Z3, Z2, Z18
+	VPUNPCKHDQ   Z3, Z2, Z19
+	VPUNPCKLQDQ  Z18, Z16, Z0
+	VPUNPCKHQDQ  Z18, Z16, Z1
+	VPUNPCKLQDQ  Z19, Z17, Z2
+	VPUNPCKHQDQ  Z19, Z17, Z3
+	VPUNPCKLDQ   Z5, Z4, Z20
+	VPUNPCKHDQ   Z5, Z4, Z21
+	VPUNPCKLDQ   Z7, Z6, Z22
+	VPUNPCKHDQ   Z7, Z6, Z23
+	VPUNPCKLQDQ  Z22, Z20, Z4
+	VPUNPCKHQDQ  Z22, Z20, Z5
+	VPUNPCKLQDQ  Z23, Z21, Z6
+	VPUNPCKHQDQ  Z23, Z21, Z7
+	VPUNPCKLDQ   Z9, Z8, Z24
+	VPUNPCKHDQ   Z9, Z8, Z25
+	VPUNPCKLDQ   Z11, Z10, Z26
+	VPUNPCKHDQ   Z11, Z10, Z27
+	VPUNPCKLQDQ  Z26, Z24, Z8
+	VPUNPCKHQDQ  Z26, Z24, Z9
+	VPUNPCKLQDQ  Z27, Z25, Z10
+	VPUNPCKHQDQ  Z27, Z25, Z11
+	VPUNPCKLDQ   Z13, Z12, Z28
+	VPUNPCKHDQ   Z13, Z12, Z29
+	VPUNPCKLDQ   Z15, Z14, Z30
+	VPUNPCKHDQ   Z15, Z14, Z31
+	VPUNPCKLQDQ  Z30, Z28, Z12
+	VPUNPCKHQDQ  Z30, Z28, Z13
+	VPUNPCKLQDQ  Z31, Z29, Z14
+	VPUNPCKHQDQ  Z31, Z29, Z15
+	VSHUFI32X4   $0x88, Z4, Z0, Z16
+	VSHUFI32X4   $0xdd, Z4, Z0, Z20
+	VSHUFI32X4   $0x88, Z12, Z8, Z24
+	VSHUFI32X4   $0xdd, Z12, Z8, Z28
+	VSHUFI32X4   $0x88, Z5, Z1, Z17
+	VSHUFI32X4   $0xdd, Z5, Z1, Z21
+	VSHUFI32X4   $0x88, Z13, Z9, Z25
+	VSHUFI32X4   $0xdd, Z13, Z9, Z29
+	VSHUFI32X4   $0x88, Z6, Z2, Z18
+	VSHUFI32X4   $0xdd, Z6, Z2, Z22
+	VSHUFI32X4   $0x88, Z14, Z10, Z26
+	VSHUFI32X4   $0xdd, Z14, Z10, Z30
+	VSHUFI32X4   $0x88, Z7, Z3, Z19
+	VSHUFI32X4   $0xdd, Z7, Z3, Z23
+	VSHUFI32X4   $0x88, Z15, Z11, Z27
+	VSHUFI32X4   $0xdd, Z15, Z11, Z31
+	VSHUFI32X4   $0x88, Z24, Z16, Z0
+	VSHUFI32X4   $0xdd, Z24, Z16, Z8
+	VSHUFI32X4   $0x88, Z28, Z20, Z4
+	VSHUFI32X4   $0xdd, Z28, Z20, Z12
+	VSHUFI32X4   $0x88, Z25, Z17, Z1
+	VSHUFI32X4   $0xdd, Z25, Z17, Z9
+	VSHUFI32X4   $0x88, Z29, Z21, Z5
+	VSHUFI32X4   $0xdd, Z29, Z21, Z13
+	VSHUFI32X4   $0x88, Z26, Z18, Z2
+	VSHUFI32X4   $0xdd, Z26, Z18, Z10
+	VSHUFI32X4   $0x88, Z30, Z22, Z6
+	VSHUFI32X4   $0xdd, Z30, Z22, Z14
+	VSHUFI32X4   $0x88, Z27, Z19, Z3
+	VSHUFI32X4   $0xdd, Z27, Z19, Z11
+	VSHUFI32X4   $0x88, Z31, Z23, Z7
+	VSHUFI32X4   $0xdd, Z31, Z23, Z15
+	VMOVDQU32    Z0, (CX)
+	VMOVDQU32    Z1, 128(CX)
+	VMOVDQU32    Z2, 256(CX)
+	VMOVDQU32    Z3, 384(CX)
+	VMOVDQU32    Z4, 512(CX)
+	VMOVDQU32    Z5, 640(CX)
+	VMOVDQU32    Z6, 768(CX)
+	VMOVDQU32    Z7, 896(CX)
+	VMOVDQU32    Z8, 1024(CX)
+	VMOVDQU32    Z9, 1152(CX)
+	VMOVDQU32    Z10, 1280(CX)
+	VMOVDQU32    Z11, 1408(CX)
+	VMOVDQU32    Z12, 1536(CX)
+	VMOVDQU32    Z13, 1664(CX)
+	VMOVDQU32    Z14, 1792(CX)
+	VMOVDQU32    Z15, 1920(CX)
+	VPBROADCASTD bf16one<>+0(SB), Z28
+	VPBROADCASTD bf16half<>+0(SB), Z29
+	VPBROADCASTD bf16quiet512<>+0(SB), Z30
+	VPBROADCASTD bf16upper<>+0(SB), Z31
+	VMOVUPS      (R10), Z16
+	VPSRLD       $0x10, Z16, Z0
+	VPANDD       Z28, Z0, Z0
+	VPADDD       Z29, Z0, Z0
+	VCMPPS       $0x03, Z16, Z16, K1
+	VPADDD       Z16, Z0, Z0
+	VPORD        Z30, Z16, K1, Z0
+	VPANDD       Z31, Z0, Z0
+	VMOVUPS      (R10)(BX*1), Z20
+	VPSRLD       $0x10, Z20, Z1
+	VPANDD       Z28, Z1, Z1
+	VPADDD       Z29, Z1, Z1
+	VCMPPS       $0x03, Z20, Z20, K1
+	VPADDD       Z20, Z1, Z1
+	VPORD        Z30, Z20, K1, Z1
+	VPANDD       Z31, Z1, Z1
+	VMOVUPS      (R10)(BX*2), Z24
+	VPSRLD       $0x10, Z24, Z2
+	VPANDD       Z28, Z2, Z2
+	VPADDD       Z29, Z2, Z2
+	VCMPPS       $0x03, Z24, Z24, K1
+	VPADDD       Z24, Z2, Z2
+	VPORD        Z30, Z24, K1, Z2
+	VPANDD       Z31, Z2, Z2
+	VMOVUPS      (R10)(SI*1), Z16
+	VPSRLD       $0x10, Z16, Z3
+	VPANDD       Z28, Z3, Z3
+	VPADDD       Z29, Z3, Z3
+	VCMPPS       $0x03, Z16, Z16, K1
+	VPADDD       Z16, Z3, Z3
+	VPORD        Z30, Z16, K1, Z3
+	VPANDD       Z31, Z3, Z3
+	VMOVUPS      (R11), Z20
+	VPSRLD       $0x10, Z20, Z4
+	VPANDD       Z28, Z4, Z4
+	VPADDD       Z29, Z4, Z4
+	VCMPPS       $0x03, Z20, Z20, K1
+	VPADDD       Z20, Z4, Z4
+	VPORD        Z30, Z20, K1, Z4
+	VPANDD       Z31, Z4, Z4
+	VMOVUPS      (R11)(BX*1), Z24
+	VPSRLD       $0x10, Z24, Z5
+	VPANDD       Z28, Z5, Z5
+	VPADDD       Z29, Z5, Z5
+	VCMPPS       $0x03, Z24, Z24, K1
+	VPADDD       Z24, Z5, Z5
+	VPORD        Z30, Z24, K1, Z5
+	VPANDD       Z31, Z5, Z5
+	VMOVUPS      (R11)(BX*2), Z16
+	VPSRLD       $0x10, Z16, Z6
+	VPANDD       Z28, Z6, Z6
+	VPADDD       Z29, Z6, Z6
+	VCMPPS       $0x03, Z16, Z16, K1
+	VPADDD       Z16, Z6, Z6
+	VPORD        Z30, Z16, K1, Z6
+	VPANDD       Z31, Z6, Z6
+	VMOVUPS      (R11)(SI*1), Z20
+	VPSRLD       $0x10, Z20, Z7
+	VPANDD       Z28, Z7, Z7
+	VPADDD       Z29, Z7, Z7
+	VCMPPS       $0x03, Z20, Z20, K1
+	VPADDD       Z20, Z7, Z7
+	VPORD        Z30, Z20, K1, Z7
+	VPANDD       Z31, Z7, Z7
+	VMOVUPS      (R12), Z24
+	VPSRLD       $0x10, Z24, Z8
+	VPANDD       Z28, Z8, Z8
+	VPADDD       Z29, Z8, Z8
+	VCMPPS       $0x03, Z24, Z24, K1
+	VPADDD       Z24, Z8, Z8
+	VPORD        Z30, Z24, K1, Z8
+	VPANDD       Z31, Z8, Z8
+	VMOVUPS      (R12)(BX*1), Z16
+	VPSRLD       $0x10, Z16, Z9
+	VPANDD       Z28, Z9, Z9
+	VPADDD       Z29, Z9, Z9
+	VCMPPS       $0x03, Z16, Z16, K1
+	VPADDD       Z16, Z9, Z9
+	VPORD        Z30, Z16, K1, Z9
+	VPANDD       Z31, Z9, Z9
+	VMOVUPS      (R12)(BX*2), Z20
+	VPSRLD       $0x10, Z20, Z10
+	VPANDD       Z28, Z10, Z10
+	VPADDD       Z29, Z10, Z10
+	VCMPPS       $0x03, Z20, Z20, K1
+	VPADDD       Z20, Z10, Z10
+	VPORD        Z30, Z20, K1, Z10
+	VPANDD       Z31, Z10, Z10
+	VMOVUPS      (R12)(SI*1), Z24
+	VPSRLD       $0x10, Z24, Z11
+	VPANDD       Z28, Z11, Z11
+	VPADDD       Z29, Z11, Z11
+	VCMPPS       $0x03, Z24, Z24, K1
+	VPADDD       Z24, Z11, Z11
+	VPORD        Z30, Z24, K1, Z11
+	VPANDD       Z31, Z11, Z11
+	VMOVUPS      (R13), Z16
+	VPSRLD       $0x10, Z16, Z12
+	VPANDD       Z28, Z12, Z12
+	VPADDD       Z29, Z12, Z12
+	VCMPPS       $0x03, Z16, Z16, K1
+	VPADDD       Z16, Z12, Z12
+	VPORD        Z30, Z16, K1, Z12
+	VPANDD       Z31, Z12, Z12
+	VMOVUPS      (R13)(BX*1), Z20
+	VPSRLD       $0x10, Z20, Z13
+	VPANDD       Z28, Z13, Z13
+	VPADDD       Z29, Z13, Z13
+	VCMPPS       $0x03, Z20, Z20, K1
+	VPADDD       Z20, Z13, Z13
+	VPORD        Z30, Z20, K1, Z13
+	VPANDD       Z31, Z13, Z13
+	VMOVUPS      (R13)(BX*2), Z24
+	VPSRLD       $0x10, Z24, Z14
+	VPANDD       Z28, Z14, Z14
+	VPADDD       Z29, Z14, Z14
+	VCMPPS       $0x03, Z24, Z24, K1
+	VPADDD       Z24, Z14, Z14
+	VPORD        Z30, Z24, K1, Z14
+	VPANDD       Z31, Z14, Z14
+	VMOVUPS      (R13)(SI*1), Z16
+	VPSRLD       $0x10, Z16, Z15
+	VPANDD       Z28, Z15, Z15
+	VPADDD       Z29, Z15, Z15
+	VCMPPS       $0x03, Z16, Z16, K1
+	VPADDD       Z16, Z15, Z15
+	VPORD        Z30, Z16, K1, Z15
+	VPANDD       Z31, Z15, Z15
+	VPUNPCKLDQ   Z1, Z0, Z16
+	VPUNPCKHDQ   Z1, Z0, Z17
+	VPUNPCKLDQ   Z3, Z2, Z18
+	VPUNPCKHDQ   Z3, Z2, Z19
+	VPUNPCKLQDQ  Z18, Z16, Z0
+	VPUNPCKHQDQ  Z18, Z16, Z1
+	VPUNPCKLQDQ  Z19, Z17, Z2
+	VPUNPCKHQDQ  Z19, Z17, Z3
+	VPUNPCKLDQ   Z5, Z4, Z20
+	VPUNPCKHDQ   Z5, Z4, Z21
+	VPUNPCKLDQ   Z7, Z6, Z22
+	VPUNPCKHDQ   Z7, Z6, Z23
+	VPUNPCKLQDQ  Z22, Z20, Z4
+	VPUNPCKHQDQ  Z22, Z20, Z5
+	VPUNPCKLQDQ  Z23, Z21, Z6
+	VPUNPCKHQDQ  Z23, Z21, Z7
+	VPUNPCKLDQ   Z9, Z8, Z24
+	VPUNPCKHDQ   Z9, Z8, Z25
+	VPUNPCKLDQ   Z11, Z10, Z26
+	VPUNPCKHDQ   Z11, Z10, Z27
+	VPUNPCKLQDQ  Z26, Z24, Z8
+	VPUNPCKHQDQ  Z26, Z24, Z9
+	VPUNPCKLQDQ  Z27, Z25, Z10
+	VPUNPCKHQDQ  Z27, Z25, Z11
+	VPUNPCKLDQ   Z13, Z12, Z28
+	VPUNPCKHDQ   Z13, Z12, Z29
+	VPUNPCKLDQ   Z15, Z14, Z30
+	VPUNPCKHDQ   Z15, Z14, Z31
+	VPUNPCKLQDQ  Z30, Z28, Z12
+	VPUNPCKHQDQ  Z30, Z28, Z13
+	VPUNPCKLQDQ  Z31, Z29, Z14
+	VPUNPCKHQDQ  Z31, Z29, Z15
+	VSHUFI32X4   $0x88, Z4, Z0, Z16
+	VSHUFI32X4   $0xdd, Z4, Z0, Z20
+	VSHUFI32X4   $0x88, Z12, Z8, Z24
+	VSHUFI32X4   $0xdd, Z12, Z8, Z28
+	VSHUFI32X4   $0x88, Z5, Z1, Z17
+	VSHUFI32X4   $0xdd, Z5, Z1, Z21
+	VSHUFI32X4   $0x88, Z13, Z9, Z25
+	VSHUFI32X4   $0xdd, Z13, Z9, Z29
+	VSHUFI32X4   $0x88, Z6, Z2, Z18
+	VSHUFI32X4   $0xdd, Z6, Z2, Z22
+	VSHUFI32X4   $0x88, Z14, Z10, Z26
+	VSHUFI32X4   $0xdd, Z14, Z10, Z30
+	VSHUFI32X4   $0x88, Z7, Z3, Z19
+	VSHUFI32X4   $0xdd, Z7, Z3, Z23
+	VSHUFI32X4   $0x88, Z15, Z11, Z27
+	VSHUFI32X4   $0xdd, Z15, Z11, Z31
+	VSHUFI32X4   $0x88, Z24, Z16, Z0
+	VSHUFI32X4   $0xdd, Z24, Z16, Z8
+	VSHUFI32X4   $0x88, Z28, Z20, Z4
+	VSHUFI32X4   $0xdd, Z28, Z20, Z12
+	VSHUFI32X4   $0x88, Z25, Z17, Z1
+	VSHUFI32X4   $0xdd, Z25, Z17, Z9
+	VSHUFI32X4   $0x88, Z29, Z21, Z5
+	VSHUFI32X4   $0xdd, Z29, Z21, Z13
+	VSHUFI32X4   $0x88, Z26, Z18, Z2
+	VSHUFI32X4   $0xdd, Z26, Z18, Z10
+	VSHUFI32X4   $0x88, Z30, Z22, Z6
+	VSHUFI32X4   $0xdd, Z30, Z22, Z14
+	VSHUFI32X4   $0x88, Z27, Z19, Z3
+	VSHUFI32X4   $0xdd, Z27, Z19, Z11
+	VSHUFI32X4   $0x88, Z31, Z23, Z7
+	VSHUFI32X4   $0xdd, Z31, Z23, Z15
+	VMOVDQU32    Z0, 64(CX)
+	VMOVDQU32    Z1, 192(CX)
+	VMOVDQU32    Z2, 320(CX)
+	VMOVDQU32    Z3, 448(CX)
+	VMOVDQU32    Z4, 576(CX)
+	VMOVDQU32    Z5, 704(CX)
+	VMOVDQU32    Z6, 832(CX)
+	VMOVDQU32    Z7, 960(CX)
+	VMOVDQU32    Z8, 1088(CX)
+	VMOVDQU32    Z9, 1216(CX)
+	VMOVDQU32    Z10, 1344(CX)
+	VMOVDQU32    Z11, 1472(CX)
+	VMOVDQU32    Z12, 1600(CX)
+	VMOVDQU32    Z13, 1728(CX)
+	VMOVDQU32    Z14, 1856(CX)
+	VMOVDQU32    Z15, 1984(CX)
+	ADDQ         $+64, DX
+	ADDQ         $+64, DI
+	ADDQ         $+64, R8
+	ADDQ         $+64, R9
+	ADDQ         $+64, R10
+	ADDQ         $+64, R11
+	ADDQ         $+64, R12
+	ADDQ         $+64, R13
+	ADDQ         $+2048, CX
+	DECQ         AX
+	JNE          loop
+	VZEROUPPER
+	RET
+
+// func widenCols12F512Vec(panels int, words int, dst *uint32, src *float32, lds int, stride int)
+// Requires: AVX, AVX512BW, AVX512F
+TEXT ·widenCols12F512Vec(SB), NOSPLIT, $0-48
+	MOVQ         panels+0(FP), AX
+	MOVQ         words+8(FP), CX
+	MOVQ         dst+16(FP), DX
+	MOVQ         src+24(FP), BX
+	MOVQ         lds+32(FP), SI
+	MOVQ         stride+40(FP), DI
+	SHLQ         $0x02, SI
+	SHLQ         $0x02, DI
+	MOVL         $0xaaaaaaaa, R8
+	KMOVD        R8, K2
+	MOVL         $0x00000fff, R8
+	KMOVW        R8, K3
+	VPBROADCASTD bf16one<>+0(SB), Z28
+	VPBROADCASTD bf16half<>+0(SB), Z29
+	VPBROADCASTD bf16quiet512<>+0(SB), Z30
+	VPBROADCASTD bf16upper<>+0(SB), Z31
+
+panel:
+	MOVQ BX, R8
+	MOVQ DX, R9
+	MOVQ CX, R10
+
+word:
+	VMOVUPS.Z     (R8), K3, Z0
+	VPSRLD        $0x10, Z0, Z8
+	VPANDD        Z28, Z8, Z8
+	VPADDD        Z29, Z8, Z8
+	VCMPPS        $0x03, Z0, Z0, K1
+	VPADDD        Z0, Z8, Z8
+	VPORD         Z30, Z0, K1, Z8
+	VPANDD        Z31, Z8, Z0
+	VMOVDQU       Y0, (R9)
+	VEXTRACTI32X4 $0x02, Z0, 32(R9)
+	LEAQ          (R8)(SI*1), R8
+	ADDQ          $0x30, R9
+	DECQ          R10
+	JNE           word
+	ADDQ          $+48, BX
+	ADDQ          DI, DX
+	DECQ          AX
+	JNE           panel
+	VZEROUPPER
+	RET
+
+// func widenCols32F512Vec(panels int, words int, dst *uint32, src *float32, lds int, stride int)
+// Requires: AVX, AVX512BW, AVX512F
+TEXT ·widenCols32F512Vec(SB), NOSPLIT, $0-48
+	MOVQ         panels+0(FP), AX
+	MOVQ         words+8(FP), CX
+	MOVQ         dst+16(FP), DX
+	MOVQ         src+24(FP), BX
+	MOVQ         lds+32(FP), SI
+	MOVQ         stride+40(FP), DI
+	SHLQ         $0x02, SI
+	SHLQ         $0x02, DI
+	MOVL         $0xaaaaaaaa, R8
+	KMOVD        R8, K2
+	VPBROADCASTD bf16one<>+0(SB), Z28
+	VPBROADCASTD bf16half<>+0(SB), Z29
+	VPBROADCASTD bf16quiet512<>+0(SB), Z30
+	VPBROADCASTD bf16upper<>+0(SB), Z31
+
+panel:
+	MOVQ BX, R8
+	MOVQ DX, R9
+	MOVQ CX, R10
+
+word:
+	VMOVUPS   (R8), Z0
+	VPSRLD    $0x10, Z0, Z8
+	VPANDD    Z28, Z8, Z8
+	VPADDD    Z29, Z8, Z8
+	VCMPPS    $0x03, Z0, Z0, K1
+	VPADDD    Z0, Z8, Z8
+	VPORD     Z30, Z0, K1, Z8
+	VPANDD    Z31, Z8, Z0
+	VMOVUPS   64(R8), Z1
+	VPSRLD    $0x10, Z1, Z9
+	VPANDD    Z28, Z9, Z9
+	VPADDD    Z29, Z9, Z9
+	VCMPPS    $0x03, Z1, Z1, K1
+	VPADDD    Z1, Z9, Z9
+	VPORD     Z30, Z1, K1, Z9
+	VPANDD    Z31, Z9, Z1
+	VMOVDQU32 Z0, (R9)
+	VMOVDQU32 Z1, 64(R9)
+	LEAQ      (R8)(SI*1), R8
+	ADDQ      $0x80, R9
+	DECQ      R10
+	JNE       word
+	ADDQ      $+128, BX
+	ADDQ      DI, DX
+	DECQ      AX
+	JNE       panel
+	VZEROUPPER
+	RET
+
+// func widenCols48F512Vec(panels int, words int, dst *uint32, src *float32, lds int, stride int)
+// Requires: AVX, AVX512BW, AVX512F
+TEXT ·widenCols48F512Vec(SB), NOSPLIT, $0-48
+	MOVQ         panels+0(FP), AX
+	MOVQ         words+8(FP), CX
+	MOVQ         dst+16(FP), DX
+	MOVQ         src+24(FP), BX
+	MOVQ         lds+32(FP), SI
+	MOVQ         stride+40(FP), DI
+	SHLQ         $0x02, SI
+	SHLQ         $0x02, DI
+	MOVL         $0xaaaaaaaa, R8
+	KMOVD        R8, K2
+	VPBROADCASTD bf16one<>+0(SB), Z28
+	VPBROADCASTD bf16half<>+0(SB), Z29
+	VPBROADCASTD bf16quiet512<>+0(SB), Z30
+	VPBROADCASTD bf16upper<>+0(SB), Z31
+
+panel:
+	MOVQ BX, R8
+	MOVQ DX, R9
+	MOVQ CX, R10
+
+word:
+	VMOVUPS       (R8), Z0
+	VPSRLD        $0x10, Z0, Z8
+	VPANDD        Z28, Z8, Z8
+	VPADDD        Z29, Z8, Z8
+	VCMPPS        $0x03, Z0, Z0, K1
+	VPADDD        Z0, Z8, Z8
+	VPORD         Z30, Z0, K1, Z8
+	VPANDD        Z31, Z8, Z0
+	VMOVUPS       64(R8), Z1
+	VPSRLD        $0x10, Z1, Z9
+	VPANDD        Z28, Z9, Z9
+	VPADDD        Z29, Z9, Z9
+	VCMPPS        $0x03, Z1, Z1, K1
+	VPADDD        Z1, Z9, Z9
+	VPORD         Z30, Z1, K1, Z9
+	VPANDD        Z31, Z9, Z1
+	VMOVUPS       128(R8), Z2
+	VPSRLD        $0x10, Z2, Z10
+	VPANDD        Z28, Z10, Z10
+	VPADDD        Z29, Z10, Z10
+	VCMPPS        $0x03, Z2, Z2, K1
+	VPADDD        Z2, Z10, Z10
+	VPORD         Z30, Z2, K1, Z10
+	VPANDD        Z31, Z10, Z2
+	VALIGND       $0x0c, Z0, Z1, Z3
+	VALIGND       $0x08, Z1, Z2, Z4
+	VALIGND       $0x04, Z2, Z2, Z5
+	MOVQ          R9, R11
+	VMOVDQU       Y0, (R11)
+	VEXTRACTI32X4 $0x02, Z0, 32(R11)
+	ADDQ          DI, R11
+	VMOVDQU       Y3, (R11)
+	VEXTRACTI32X4 $0x02, Z3, 32(R11)
+	ADDQ          DI, R11
+	VMOVDQU       Y4, (R11)
+	VEXTRACTI32X4 $0x02, Z4, 32(R11)
+	ADDQ          DI, R11
+	VMOVDQU       Y5, (R11)
+	VEXTRACTI32X4 $0x02, Z5, 32(R11)
+	LEAQ          (R8)(SI*1), R8
+	ADDQ          $0x30, R9
+	DECQ          R10
+	JNE           word
+	ADDQ          $+192, BX
+	LEAQ          (DX)(DI*4), DX
+	DECQ          AX
+	JNE           panel
+	VZEROUPPER
+	RET
+
+// func widenRows12H512Vec(n int, dst *uint32, src *uint16, lds int)
+// Requires: AVX, AVX512F
+TEXT ·widenRows12H512Vec(SB), NOSPLIT, $0-32
+	MOVQ n+0(FP), AX
+	MOVQ dst+8(FP), CX
+	MOVQ src+16(FP), DX
+	MOVQ lds+24(FP), BX
+	SHLQ $0x01, BX
+	LEAQ (BX)(BX*2), SI
+	LEAQ (DX)(BX*4), DI
+	LEAQ (DI)(BX*4), R8
+
+loop:
+	VPMOVZXWD     (DX), Z0
+	VPSLLD        $0x10, Z0, Z0
+	VPMOVZXWD     (DX)(BX*1), Z1
+	VPSLLD        $0x10, Z1, Z1
+	VPMOVZXWD     (DX)(BX*2), Z2
+	VPSLLD        $0x10, Z2, Z2
+	VPMOVZXWD     (DX)(SI*1), Z3
+	VPSLLD        $0x10, Z3, Z3
+	VPMOVZXWD     (DI), Z4
+	VPSLLD        $0x10, Z4, Z4
+	VPMOVZXWD     (DI)(BX*1), Z5
+	VPSLLD        $0x10, Z5, Z5
+	VPMOVZXWD     (DI)(BX*2), Z6
+	VPSLLD        $0x10, Z6, Z6
+	VPMOVZXWD     (DI)(SI*1), Z7
+	VPSLLD        $0x10, Z7, Z7
+	VPMOVZXWD     (R8), Z8
+	VPSLLD        $0x10, Z8, Z8
+	VPMOVZXWD     (R8)(BX*1), Z9
+	VPSLLD        $0x10, Z9, Z9
+	VPMOVZXWD     (R8)(BX*2), Z10
+	VPSLLD        $0x10, Z10, Z10
+	VPMOVZXWD     (R8)(SI*1), Z11
+	VPSLLD        $0x10, Z11, Z11
+	VPUNPCKLDQ    Z1, Z0, Z16
+	VPUNPCKHDQ    Z1, Z0, Z17
+	VPUNPCKLDQ    Z3, Z2, Z18
+	VPUNPCKHDQ    Z3, Z2, Z19
+	VPUNPCKLQDQ   Z18, Z16, Z0
+	VPUNPCKHQDQ   Z18, Z16, Z1
+	VPUNPCKLQDQ   Z19, Z17, Z2
+	VPUNPCKHQDQ   Z19, Z17, Z3
+	VPUNPCKLDQ    Z5, Z4, Z20
+	VPUNPCKHDQ    Z5, Z4, Z21
+	VPUNPCKLDQ    Z7, Z6, Z22
+	VPUNPCKHDQ    Z7, Z6, Z23
+	VPUNPCKLQDQ   Z22, Z20, Z4
+	VPUNPCKHQDQ   Z22, Z20, Z5
+	VPUNPCKLQDQ   Z23, Z21, Z6
+	VPUNPCKHQDQ   Z23, Z21, Z7
+	VPUNPCKLDQ    Z9, Z8, Z24
+	VPUNPCKHDQ    Z9, Z8, Z25
+	VPUNPCKLDQ    Z11, Z10, Z26
+	VPUNPCKHDQ    Z11, Z10, Z27
+	VPUNPCKLQDQ   Z26, Z24, Z8
+	VPUNPCKHQDQ   Z26, Z24, Z9
+	VPUNPCKLQDQ   Z27, Z25, Z10
+	VPUNPCKHQDQ   Z27, Z25, Z11
+	VPXORD        Z12, Z12, Z12
+	VPXORD        Z13, Z13, Z13
+	VPXORD        Z14, Z14, Z14
+	VPXORD        Z15, Z15, Z15
+	VSHUFI32X4    $0x88, Z4, Z0, Z16
+	VSHUFI32X4    $0xdd, Z4, Z0, Z20
+	VSHUFI32X4    $0x88, Z12, Z8, Z24
+	VSHUFI32X4    $0xdd, Z12, Z8, Z28
+	VSHUFI32X4    $0x88, Z5, Z1, Z17
+	VSHUFI32X4    $0xdd, Z5, Z1, Z21
+	VSHUFI32X4    $0x88, Z13, Z9, Z25
+	VSHUFI32X4    $0xdd, Z13, Z9, Z29
+	VSHUFI32X4    $0x88, Z6, Z2, Z18
+	VSHUFI32X4    $0xdd, Z6, Z2, Z22
+	VSHUFI32X4    $0x88, Z14, Z10, Z26
+	VSHUFI32X4    $0xdd, Z14, Z10, Z30
+	VSHUFI32X4    $0x88, Z7, Z3, Z19
+	VSHUFI32X4    $0xdd, Z7, Z3, Z23
+	VSHUFI32X4    $0x88, Z15, Z11, Z27
+	VSHUFI32X4    $0xdd, Z15, Z11, Z31
+	VSHUFI32X4    $0x88, Z24, Z16, Z0
+	VSHUFI32X4    $0xdd, Z24, Z16, Z8
+	VSHUFI32X4    $0x88, Z28, Z20, Z4
+	VSHUFI32X4    $0xdd, Z28, Z20, Z12
+	VSHUFI32X4    $0x88, Z25, Z17, Z1
+	VSHUFI32X4    $0xdd, Z25, Z17, Z9
+	VSHUFI32X4    $0x88, Z29, Z21, Z5
+	VSHUFI32X4    $0xdd, Z29, Z21, Z13
+	VSHUFI32X4    $0x88, Z26, Z18, Z2
+	VSHUFI32X4    $0xdd, Z26, Z18, Z10
+	VSHUFI32X4    $0x88, Z30, Z22, Z6
+	VSHUFI32X4    $0xdd, Z30, Z22, Z14
+	VSHUFI32X4    $0x88, Z27, Z19, Z3
+	VSHUFI32X4    $0xdd, Z27, Z19, Z11
+	VSHUFI32X4    $0x88, Z31, Z23, Z7
+	VSHUFI32X4    $0xdd, Z31, Z23, Z15
+	VMOVDQU       Y0, (CX)
+	VEXTRACTI32X4 $0x02, Z0, 32(CX)
+	VMOVDQU       Y1, 48(CX)
+	VEXTRACTI32X4 $0x02, Z1, 80(CX)
+	VMOVDQU       Y2, 96(CX)
+	VEXTRACTI32X4 $0x02, Z2, 128(CX)
+	VMOVDQU       Y3, 144(CX)
+	VEXTRACTI32X4 $0x02, Z3, 176(CX)
+	VMOVDQU       Y4, 192(CX)
+	VEXTRACTI32X4 $0x02, Z4, 224(CX)
+	VMOVDQU       Y5, 240(CX)
+	VEXTRACTI32X4 $0x02, Z5, 272(CX)
+	VMOVDQU       Y6, 288(CX)
+	VEXTRACTI32X4 $0x02, Z6, 320(CX)
+	VMOVDQU       Y7, 336(CX)
+	VEXTRACTI32X4 $0x02, Z7, 368(CX)
+	VMOVDQU       Y8, 384(CX)
+	VEXTRACTI32X4 $0x02, Z8, 416(CX)
+	VMOVDQU       Y9, 432(CX)
+	VEXTRACTI32X4 $0x02, Z9, 464(CX)
+	VMOVDQU       Y10, 480(CX)
+	VEXTRACTI32X4 $0x02, Z10, 512(CX)
+	VMOVDQU       Y11, 528(CX)
+	VEXTRACTI32X4 $0x02, Z11, 560(CX)
+	VMOVDQU       Y12, 576(CX)
+	VEXTRACTI32X4 $0x02, Z12, 608(CX)
+	VMOVDQU       Y13, 624(CX)
+	VEXTRACTI32X4 $0x02, Z13, 656(CX)
+	VMOVDQU       Y14, 672(CX)
+	VEXTRACTI32X4 $0x02, Z14, 704(CX)
+	VMOVDQU       Y15, 720(CX)
+	VEXTRACTI32X4 $0x02, Z15, 752(CX)
+	ADDQ          $+32, DX
+	ADDQ          $+32, DI
+	ADDQ          $+32, R8
+	ADDQ          $+768, CX
+	DECQ          AX
+	JNE           loop
+	VZEROUPPER
+	RET
+
+// func widenRows32H512Vec(n int, dst *uint32, src *uint16, lds int)
+// Requires: AVX, AVX512F
+TEXT ·widenRows32H512Vec(SB), NOSPLIT, $0-32
+	MOVQ n+0(FP), AX
+	MOVQ dst+8(FP), CX
+	MOVQ src+16(FP), DX
+	MOVQ lds+24(FP), BX
+	SHLQ $0x01, BX
+	LEAQ (BX)(BX*2), SI
+	LEAQ (DX)(BX*4), DI
+	LEAQ (DI)(BX*4), R8
+	LEAQ (R8)(BX*4), R9
+	LEAQ (R9)(BX*4), R10
+	LEAQ (R10)(BX*4), R11
+	LEAQ (R11)(BX*4), R12
+	LEAQ (R12)(BX*4), R13
+
+loop:
+	VPMOVZXWD   (DX), Z0
+	VPSLLD      $0x10, Z0, Z0
+	VPMOVZXWD   (DX)(BX*1), Z1
+	VPSLLD      $0x10, Z1, Z1
+	VPMOVZXWD   (DX)(BX*2), Z2
+	VPSLLD      $0x10, Z2, Z2
+	VPMOVZXWD   (DX)(SI*1), Z3
+	VPSLLD      $0x10, Z3, Z3
+	VPMOVZXWD   (DI), Z4
+	VPSLLD      $0x10, Z4, Z4
+	VPMOVZXWD   (DI)(BX*1), Z5
+	VPSLLD      $0x10, Z5, Z5
+	VPMOVZXWD   (DI)(BX*2), Z6
+	VPSLLD      $0x10, Z6, Z6
+	VPMOVZXWD   (DI)(SI*1), Z7
+	VPSLLD      $0x10, Z7, Z7
+	VPMOVZXWD   (R8), Z8
+	VPSLLD      $0x10, Z8, Z8
+	VPMOVZXWD   (R8)(BX*1), Z9
+	VPSLLD      $0x10, Z9, Z9
+	VPMOVZXWD   (R8)(BX*2), Z10
+	VPSLLD      $0x10, Z10, Z10
+	VPMOVZXWD   (R8)(SI*1), Z11
+	VPSLLD      $0x10, Z11, Z11
+	VPMOVZXWD   (R9), Z12
+	VPSLLD      $0x10, Z12, Z12
+	VPMOVZXWD   (R9)(BX*1), Z13
+	VPSLLD      $0x10, Z13, Z13
+	VPMOVZXWD   (R9)(BX*2), Z14
+	VPSLLD      $0x10, Z14, Z14
+	VPMOVZXWD   (R9)(SI*1), Z15
+	VPSLLD      $0x10, Z15, Z15
+	VPUNPCKLDQ  Z1, Z0, Z16
+	VPUNPCKHDQ  Z1, Z0, Z17
+	VPUNPCKLDQ  Z3, Z2, Z18
+	VPUNPCKHDQ  Z3, Z2, Z19
+	VPUNPCKLQDQ Z18, Z16, Z0
+	VPUNPCKHQDQ Z18, Z16, Z1
+	VPUNPCKLQDQ Z19, Z17, Z2
+	VPUNPCKHQDQ Z19, Z17, Z3
+	VPUNPCKLDQ  Z5, Z4, Z20
+	VPUNPCKHDQ  Z5, Z4, Z21
+	VPUNPCKLDQ  Z7, Z6, Z22
+	VPUNPCKHDQ  Z7, Z6, Z23
+	VPUNPCKLQDQ Z22, Z20, Z4
+	VPUNPCKHQDQ Z22, Z20, Z5
+	VPUNPCKLQDQ Z23, Z21, Z6
+	VPUNPCKHQDQ Z23, Z21, Z7
+	VPUNPCKLDQ  Z9, Z8, Z24
+	VPUNPCKHDQ  Z9, Z8, Z25
+	VPUNPCKLDQ  Z11, Z10, Z26
+	VPUNPCKHDQ  Z11, Z10, Z27
+	VPUNPCKLQDQ Z26, Z24, Z8
+	VPUNPCKHQDQ Z26, Z24, Z9
+	VPUNPCKLQDQ Z27, Z25, Z10
+	VPUNPCKHQDQ Z27, Z25, Z11
+	VPUNPCKLDQ  Z13, Z12, Z28
+	VPUNPCKHDQ  Z13, Z12, Z29
+	VPUNPCKLDQ  Z15, Z14, Z30
+	VPUNPCKHDQ  Z15, Z14, Z31
+	VPUNPCKLQDQ Z30, Z28, Z12
+	VPUNPCKHQDQ Z30, Z28, Z13
+	VPUNPCKLQDQ Z31, Z29, Z14
+	VPUNPCKHQDQ Z31, Z29, Z15
+	VSHUFI32X4  $0x88, Z4, Z0, Z16
+	VSHUFI32X4  $0xdd, Z4, Z0, Z20
+	VSHUFI32X4  $0x88, Z12, Z8, Z24
+	VSHUFI32X4  $0xdd, Z12, Z8, Z28
+	VSHUFI32X4  $0x88, Z5, Z1, Z17
+	VSHUFI32X4  $0xdd, Z5, Z1, Z21
+	VSHUFI32X4  $0x88, Z13, Z9, Z25
+	VSHUFI32X4  $0xdd, Z13, Z9, Z29
+	VSHUFI32X4  $0x88, Z6, Z2, Z18
+	VSHUFI32X4  $0xdd, Z6, Z2, Z22
+	VSHUFI32X4  $0x88, Z14, Z10, Z26
+	VSHUFI32X4  $0xdd, Z14, Z10, Z30
+	VSHUFI32X4  $0x88, Z7, Z3, Z19
+	VSHUFI32X4  $0xdd, Z7, Z3, Z23
+	VSHUFI32X4  $0x88, Z15, Z11, Z27
+	VSHUFI32X4  $0xdd, Z15, Z11, Z31
+	VSHUFI32X4  $0x88, Z24, Z16, Z0
+	VSHUFI32X4  $0xdd, Z24, Z16, Z8
+	VSHUFI32X4  $0x88, Z28, Z20, Z4
+	VSHUFI32X4  $0xdd, Z28, Z20, Z12
+	VSHUFI32X4  $0x88, Z25, Z17, Z1
+	VSHUFI32X4  $0xdd, Z25, Z17, Z9
+	VSHUFI32X4  $0x88, Z29, Z21, Z5
+	VSHUFI32X4  $0xdd, Z29, Z21, Z13
+	VSHUFI32X4  $0x88, Z26, Z18, Z2
+	VSHUFI32X4  $0xdd, Z26, Z18, Z10
+	VSHUFI32X4  $0x88, Z30, Z22, Z6
+	VSHUFI32X4  $0xdd, Z30, Z22, Z14
+	VSHUFI32X4  $0x88, Z27, Z19, Z3
+	VSHUFI32X4  $0xdd, Z27, Z19, Z11
+	VSHUFI32X4  $0x88, Z31, Z23, Z7
+	VSHUFI32X4  $0xdd, Z31, Z23, Z15
+	VMOVDQU32   Z0, (CX)
+	VMOVDQU32   Z1, 128(CX)
+	VMOVDQU32   Z2, 256(CX)
+	VMOVDQU32   Z3, 384(CX)
+	VMOVDQU32   Z4, 512(CX)
+	VMOVDQU32   Z5, 640(CX)
+	VMOVDQU32   Z6, 768(CX)
+	VMOVDQU32   Z7, 896(CX)
+	VMOVDQU32   Z8, 1024(CX)
+	VMOVDQU32   Z9, 1152(CX)
+	VMOVDQU32   Z10, 1280(CX)
+	VMOVDQU32   Z11, 1408(CX)
+	VMOVDQU32   Z12, 1536(CX)
+	VMOVDQU32   Z13, 1664(CX)
+	VMOVDQU32   Z14, 1792(CX)
+	VMOVDQU32   Z15, 1920(CX)
+	VPMOVZXWD   (R10), Z0
+	VPSLLD      $0x10, Z0, Z0
+	VPMOVZXWD   (R10)(BX*1), Z1
+	VPSLLD      $0x10, Z1, Z1
+	VPMOVZXWD   (R10)(BX*2), Z2
+	VPSLLD      $0x10, Z2, Z2
+	VPMOVZXWD   (R10)(SI*1), Z3
+	VPSLLD      $0x10, Z3, Z3
+	VPMOVZXWD   (R11), Z4
+	VPSLLD      $0x10, Z4, Z4
+	VPMOVZXWD   (R11)(BX*1), Z5
+	VPSLLD      $0x10, Z5, Z5
+	VPMOVZXWD   (R11)(BX*2), Z6
+	VPSLLD      $0x10, Z6, Z6
+	VPMOVZXWD   (R11)(SI*1), Z7
+	VPSLLD      $0x10, Z7, Z7
+	VPMOVZXWD   (R12), Z8
+	VPSLLD      $0x10, Z8, Z8
+	VPMOVZXWD   (R12)(BX*1), Z9
+	VPSLLD      $0x10, Z9, Z9
+	VPMOVZXWD   (R12)(BX*2), Z10
+	VPSLLD      $0x10, Z10, Z10
+	VPMOVZXWD   (R12)(SI*1), Z11
+	VPSLLD      $0x10, Z11, Z11
+	VPMOVZXWD   (R13), Z12
+	VPSLLD      $0x10, Z12, Z12
+	VPMOVZXWD   (R13)(BX*1), Z13
+	VPSLLD      $0x10, Z13, Z13
+	VPMOVZXWD   (R13)(BX*2), Z14
+	VPSLLD      $0x10, Z14, Z14
+	VPMOVZXWD   (R13)(SI*1), Z15
+	VPSLLD      $0x10, Z15, Z15
+	VPUNPCKLDQ  Z1, Z0, Z16
+	VPUNPCKHDQ  Z1, Z0, Z17
+	VPUNPCKLDQ  Z3, Z2, Z18
+	VPUNPCKHDQ  Z3, Z2, Z19
+	VPUNPCKLQDQ Z18, Z16, Z0
+	VPUNPCKHQDQ Z18, Z16, Z1
+	VPUNPCKLQDQ Z19, Z17, Z2
+	VPUNPCKHQDQ Z19, Z17, Z3
+	VPUNPCKLDQ  Z5, Z4, Z20
+	VPUNPCKHDQ  Z5, Z4, Z21
+	VPUNPCKLDQ  Z7, Z6, Z22
+	VPUNPCKHDQ  Z7, Z6, Z23
+	VPUNPCKLQDQ Z22, Z20, Z4
+	VPUNPCKHQDQ Z22, Z20, Z5
+	VPUNPCKLQDQ Z23, Z21, Z6
+	VPUNPCKHQDQ Z23, Z21, Z7
+	VPUNPCKLDQ  Z9, Z8, Z24
+	VPUNPCKHDQ  Z9, Z8, Z25
+	VPUNPCKLDQ  Z11, Z10, Z26
+	VPUNPCKHDQ  Z11, Z10, Z27
+	VPUNPCKLQDQ Z26, Z24, Z8
+	VPUNPCKHQDQ Z26, Z24, Z9
+	VPUNPCKLQDQ Z27, Z25, Z10
+	VPUNPCKHQDQ Z27, Z25, Z11
+	VPUNPCKLDQ  Z13, Z12, Z28
+	VPUNPCKHDQ  Z13, Z12, Z29
+	VPUNPCKLDQ  Z15, Z14, Z30
+	VPUNPCKHDQ  Z15, Z14, Z31
+	VPUNPCKLQDQ Z30, Z28, Z12
+	VPUNPCKHQDQ Z30, Z28, Z13
+	VPUNPCKLQDQ Z31, Z29, Z14
+	VPUNPCKHQDQ Z31, Z29, Z15
+	VSHUFI32X4  $0x88, Z4, Z0, Z16
+	VSHUFI32X4  $0xdd, Z4, Z0, Z20
+	VSHUFI32X4  $0x88, Z12, Z8, Z24
+	VSHUFI32X4  $0xdd, Z12, Z8, Z28
+	VSHUFI32X4  $0x88, Z5, Z1, Z17
+	VSHUFI32X4  $0xdd, Z5, Z1, Z21
+	VSHUFI32X4  $0x88, Z13, Z9, Z25
+	VSHUFI32X4  $0xdd, Z13, Z9, Z29
+	VSHUFI32X4  $0x88, Z6, Z2, Z18
+	VSHUFI32X4  $0xdd, Z6, Z2, Z22
+	VSHUFI32X4  $0x88, Z14, Z10, Z26
+	VSHUFI32X4  $0xdd, Z14, Z10, Z30
+	VSHUFI32X4  $0x88, Z7, Z3, Z19
+	VSHUFI32X4  $0xdd, Z7, Z3, Z23
+	VSHUFI32X4  $0x88, Z15, Z11, Z27
+	VSHUFI32X4  $0xdd, Z15, Z11, Z31
+	VSHUFI32X4  $0x88, Z24, Z16, Z0
+	VSHUFI32X4  $0xdd, Z24, Z16, Z8
+	VSHUFI32X4  $0x88, Z28, Z20, Z4
+	VSHUFI32X4  $0xdd, Z28, Z20, Z12
+	VSHUFI32X4  $0x88, Z25, Z17, Z1
+	VSHUFI32X4  $0xdd, Z25, Z17, Z9
+	VSHUFI32X4  $0x88, Z29, Z21, Z5
+	VSHUFI32X4  $0xdd, Z29, Z21, Z13
+	VSHUFI32X4  $0x88, Z26, Z18, Z2
+	VSHUFI32X4  $0xdd, Z26, Z18, Z10
+	VSHUFI32X4  $0x88, Z30, Z22, Z6
+	VSHUFI32X4  $0xdd, Z30, Z22, Z14
+	VSHUFI32X4  $0x88, Z27, Z19, Z3
+	VSHUFI32X4  $0xdd, Z27, Z19, Z11
+	VSHUFI32X4  $0x88, Z31, Z23, Z7
+	VSHUFI32X4  $0xdd, Z31, Z23, Z15
+	VMOVDQU32   Z0, 64(CX)
+	VMOVDQU32   Z1, 192(CX)
+	VMOVDQU32   Z2, 320(CX)
+	VMOVDQU32   Z3, 448(CX)
+	VMOVDQU32   Z4, 576(CX)
+	VMOVDQU32   Z5, 704(CX)
+	VMOVDQU32   Z6, 832(CX)
+	VMOVDQU32   Z7, 960(CX)
+	VMOVDQU32   Z8, 1088(CX)
+	VMOVDQU32   Z9, 1216(CX)
+	VMOVDQU32   Z10, 1344(CX)
+	VMOVDQU32   Z11, 1472(CX)
+	VMOVDQU32   Z12, 1600(CX)
+	VMOVDQU32   Z13, 1728(CX)
+	VMOVDQU32   Z14, 1856(CX)
+	VMOVDQU32   Z15, 1984(CX)
+	ADDQ        $+32, DX
+	ADDQ        $+32, DI
+	ADDQ        $+32, R8
+	ADDQ        $+32, R9
+	ADDQ        $+32, R10
+	ADDQ        $+32, R11
+	ADDQ        $+32, R12
+	ADDQ        $+32, R13
+	ADDQ        $+2048, CX
+	DECQ        AX
+	JNE         loop
+	VZEROUPPER
+	RET
+
+// func widenCols12H512Vec(panels int, words int, dst *uint32, src *uint16, lds int, stride int)
+// Requires: AVX, AVX512BW, AVX512F
+TEXT ·widenCols12H512Vec(SB), NOSPLIT, $0-48
+	MOVQ  panels+0(FP), AX
+	MOVQ  words+8(FP), CX
+	MOVQ  dst+16(FP), DX
+	MOVQ  src+24(FP), BX
+	MOVQ  lds+32(FP), SI
+	MOVQ  stride+40(FP), DI
+	SHLQ  $0x01, SI
+	SHLQ  $0x02, DI
+	MOVL  $0xaaaaaaaa, R8
+	KMOVD R8, K2
+	MOVL  $0x00000fff, R8
+	KMOVW R8, K3
+
+panel:
+	MOVQ BX, R8
+	MOVQ DX, R9
+	MOVQ CX, R10
+
+word:
+	VPMOVZXWD.Z   (R8), K3, Z0
+	VPSLLD        $0x10, Z0, Z0
+	VMOVDQU       Y0, (R9)
+	VEXTRACTI32X4 $0x02, Z0, 32(R9)
+	LEAQ          (R8)(SI*1), R8
+	ADDQ          $0x30, R9
+	DECQ          R10
+	JNE           word
+	ADDQ          $+24, BX
+	ADDQ          DI, DX
+	DECQ          AX
+	JNE           panel
+	VZEROUPPER
+	RET
+
+// func widenCols32H512Vec(panels int, words int, dst *uint32, src *uint16, lds int, stride int)
+// Requires: AVX, AVX512BW, AVX512F
+TEXT ·widenCols32H512Vec(SB), NOSPLIT, $0-48
+	MOVQ  panels+0(FP), AX
+	MOVQ  words+8(FP), CX
+	MOVQ  dst+16(FP), DX
+	MOVQ  src+24(FP), BX
+	MOVQ  lds+32(FP), SI
+	MOVQ  stride+40(FP), DI
+	SHLQ  $0x01, SI
+	SHLQ  $0x02, DI
+	MOVL  $0xaaaaaaaa, R8
+	KMOVD R8, K2
+
+panel:
+	MOVQ BX, R8
+	MOVQ DX, R9
+	MOVQ CX, R10
+
+word:
+	VPMOVZXWD (R8), Z0
+	VPSLLD    $0x10, Z0, Z0
+	VPMOVZXWD 32(R8), Z1
+	VPSLLD    $0x10, Z1, Z1
+	VMOVDQU32 Z0, (R9)
+	VMOVDQU32 Z1, 64(R9)
+	LEAQ      (R8)(SI*1), R8
+	ADDQ      $0x80, R9
+	DECQ      R10
+	JNE       word
+	ADDQ      $+64, BX
+	ADDQ      DI, DX
+	DECQ      AX
+	JNE       panel
+	VZEROUPPER
+	RET
+
+// func widenCols48H512Vec(panels int, words int, dst *uint32, src *uint16, lds int, stride int)
+// Requires: AVX, AVX512BW, AVX512F
+TEXT ·widenCols48H512Vec(SB), NOSPLIT, $0-48
+	MOVQ  panels+0(FP), AX
+	MOVQ  words+8(FP), CX
+	MOVQ  dst+16(FP), DX
+	MOVQ  src+24(FP), BX
+	MOVQ  lds+32(FP), SI
+	MOVQ  stride+40(FP), DI
+	SHLQ  $0x01, SI
+	SHLQ  $0x02, DI
+	MOVL  $0xaaaaaaaa, R8
+	KMOVD R8, K2
+
+panel:
+	MOVQ BX, R8
+	MOVQ DX, R9
+	MOVQ CX, R10
+
+word:
+	VPMOVZXWD     (R8), Z0
+	VPSLLD        $0x10, Z0, Z0
+	VPMOVZXWD     32(R8), Z1
+	VPSLLD        $0x10, Z1, Z1
+	VPMOVZXWD     64(R8), Z2
+	VPSLLD        $0x10, Z2, Z2
+	VALIGND       $0x0c, Z0, Z1, Z3
+	VALIGND       $0x08, Z1, Z2, Z4
+	VALIGND       $0x04, Z2, Z2, Z5
+	MOVQ          R9, R11
+	VMOVDQU       Y0, (R11)
+	VEXTRACTI32X4 $0x02, Z0, 32(R11)
+	ADDQ          DI, R11
+	VMOVDQU       Y3, (R11)
+	VEXTRACTI32X4 $0x02, Z3, 32(R11)
+	ADDQ          DI, R11
+	VMOVDQU       Y4, (R11)
+	VEXTRACTI32X4 $0x02, Z4, 32(R11)
+	ADDQ          DI, R11
+	VMOVDQU       Y5, (R11)
+	VEXTRACTI32X4 $0x02, Z5, 32(R11)
+	LEAQ          (R8)(SI*1), R8
+	ADDQ          $0x30, R9
+	DECQ          R10
+	JNE           word
 	ADDQ          $+96, BX
 	LEAQ          (DX)(DI*4), DX
 	DECQ          AX

@@ -54,10 +54,14 @@ func (t Tiles16) pack(name string, dst []uint32, width int, src Operand, lds int
 	checkPack(name, len(dst), room, src.Len(), lds, rows, cols)
 	switch {
 	case lines == 0 || k == 0:
-	case !t.paired() && trans:
-		packColsWide(asFloats(dst), width, src, lds, lines, k)
-	case !t.paired():
-		packRowsWide(asFloats(dst), width, src, lds, lines, k)
+	case t.code == avx512Tile12x32 && trans:
+		widenCols(dst, width, src, lds, lines, k)
+	case t.code == avx512Tile12x32:
+		widenRows(dst, width, src, lds, lines, k)
+	case t.code == avx2Tile6x16 && trans:
+		packColsWide(asFloats(dst), width, src, lds, 0, lines, k)
+	case t.code == avx2Tile6x16:
+		packRowsWide(asFloats(dst), width, src, lds, 0, lines, 0, k)
 	case t.code == bf16Tile12x32 && trans:
 		packCols16(dst, width, src, lds, lines, k)
 	case t.code == bf16Tile12x32:
@@ -94,44 +98,53 @@ func packRows16(dst []uint32, width int, src Operand, lds, lines, k int) {
 	packRows16Generic(dst, width, src, lds, full, lines, 0, k)
 }
 
-// packCols16 goes through all panels with a few rows at a time, see packGroup, and
-// leaves to the plain packers what does not fill panels and pairs.
-func packCols16(dst []uint32, width int, src Operand, lds, lines, k int) {
-	k2, panels := (k+1)/2, lines/width
-	fours := 0 // groups of four narrow panels
+// columnPacker packs words rows or pairs of rows of src, lds apart, to panels of
+// width columns, stride apart in dst. A width of 48 is four panels of 12 at a time.
+type columnPacker func(width, panels, words int, dst []uint32, src Operand, lds, stride int)
+
+// packFullPanels goes through all full panels with a few rows at a time, see
+// packGroup. rows is what a word takes of src, perLine the words of a line, of which
+// it packs the first words.
+func packFullPanels(pack columnPacker, dst []uint32, width int, src Operand, lds, lines, rows, perLine, words int) {
+	panels, fours := lines/width, 0
 	if width == 12 {
 		fours = panels / 4
 	}
-	for p := 0; p < k/2 && panels > 0; p += packGroup {
-		n := min(packGroup, k/2-p)
-		s := src.From(2 * p * lds)
+	for w := 0; w < words && panels > 0; w += packGroup {
+		n := min(packGroup, words-w)
+		s := src.From(rows * w * lds)
 		if fours > 0 {
-			packPanels16(4*width, fours, n, dst[p*width:], s, lds, width*k2)
+			pack(4*width, fours, n, dst[w*width:], s, lds, width*perLine)
 		}
 		if rest := panels - 4*fours; rest > 0 {
-			packPanels16(width, rest, n, dst[(4*fours*k2+p)*width:], s.From(4*fours*width), lds, width*k2)
+			pack(width, rest, n, dst[(4*fours*perLine+w)*width:], s.From(4*fours*width), lds, width*perLine)
 		}
 	}
-	full := panels * width
+}
+
+// packCols16 leaves to the plain packers what does not fill panels and pairs.
+func packCols16(dst []uint32, width int, src Operand, lds, lines, k int) {
+	packFullPanels(packPairs, dst, width, src, lds, lines, 2, (k+1)/2, k/2)
+	full := lines / width * width
 	packCols16Generic(dst, width, src, lds, 0, full, k&^1, k)
 	packCols16Generic(dst, width, src, lds, full, lines, 0, k)
 }
 
-func packPanels16(width, panels, k2 int, dst []uint32, src Operand, lds, stride int) {
+func packPairs(width, panels, words int, dst []uint32, src Operand, lds, stride int) {
 	d := &dst[0]
 	switch {
 	case width == 48 && src.wide != nil:
-		packCols48F512Vec(panels, k2, d, &src.wide[0], lds, stride)
+		packCols48F512Vec(panels, words, d, &src.wide[0], lds, stride)
 	case width == 48:
-		packCols48H512Vec(panels, k2, d, &src.half[0], lds, stride)
+		packCols48H512Vec(panels, words, d, &src.half[0], lds, stride)
 	case width == 12 && src.wide != nil:
-		packCols12F512Vec(panels, k2, d, &src.wide[0], lds, stride)
+		packCols12F512Vec(panels, words, d, &src.wide[0], lds, stride)
 	case width == 12:
-		packCols12H512Vec(panels, k2, d, &src.half[0], lds, stride)
+		packCols12H512Vec(panels, words, d, &src.half[0], lds, stride)
 	case src.wide != nil:
-		packCols32F512Vec(panels, k2, d, &src.wide[0], lds, stride)
+		packCols32F512Vec(panels, words, d, &src.wide[0], lds, stride)
 	default:
-		packCols32H512Vec(panels, k2, d, &src.half[0], lds, stride)
+		packCols32H512Vec(panels, words, d, &src.half[0], lds, stride)
 	}
 }
 

@@ -21,15 +21,16 @@ func (o Operand) widen(dst []float32, i int) {
 	FromBF16(dst, h)
 }
 
-// packRowsWide packs lines rows of src into panels of width.
-func packRowsWide(dst []float32, width int, src Operand, lds, lines, k int) {
+// packRowsWide packs lines [first, lines) of src into panels of width, from column
+// from on, with first a multiple of width.
+func packRowsWide(dst []float32, width int, src Operand, lds, first, lines, from, k int) {
 	var tmp [32 * wideDepth]float32
 	words := (k + 1) &^ 1
-	for l := 0; l < lines; l += width {
+	for l := first; l < lines; l += width {
 		panel := dst[l*words : (l+width)*words]
 		n := min(width, lines-l)
 		clear(tmp[n*wideDepth:])
-		for kk := 0; kk < k; kk += wideDepth {
+		for kk := from; kk < k; kk += wideDepth {
 			span := min(wideDepth, k-kk)
 			for i := range n {
 				src.widen(tmp[i*wideDepth:i*wideDepth+span], (l+i)*lds+kk)
@@ -42,20 +43,21 @@ func packRowsWide(dst []float32, width int, src Operand, lds, lines, k int) {
 			if blocks > 0 {
 				packRowsVec(width, blocks, d, tmp[:], wideDepth)
 			}
-			packRowsGeneric(d, tmp[:], wideDepth, width, 8*blocks, span)
+			packRowsGeneric(d, tmp[:], wideDepth, width, 8*max(blocks, 0), span)
 		}
 		clear(panel[k*width:])
 	}
 }
 
-// packColsWide packs lines columns of src into panels of width.
-func packColsWide(dst []float32, width int, src Operand, lds, lines, k int) {
+// packColsWide packs columns [first, lines) of src into panels of width, with first
+// a multiple of width.
+func packColsWide(dst []float32, width int, src Operand, lds, first, lines, k int) {
 	var tmp [wideRows * wideLines]float32
 	words := (k + 1) &^ 1
 	group := wideLines / width * width
 	for kk := 0; kk < k; kk += wideRows {
 		rows := min(wideRows, k-kk)
-		for l := 0; l < lines; l += group {
+		for l := first; l < lines; l += group {
 			n := min(group, lines-l)
 			panels := (n + width - 1) / width
 			for r := range rows {
@@ -67,9 +69,64 @@ func packColsWide(dst []float32, width int, src Operand, lds, lines, k int) {
 		}
 	}
 	if k < words {
-		for l := 0; l < lines; l += width {
+		for l := first; l < lines; l += width {
 			clear(dst[(l/width*words+k)*width:][:width])
 		}
+	}
+}
+
+// widenRows is packRowsWide with AVX-512, which leaves to it what does not fill
+// panels and blocks of 16 columns.
+func widenRows(dst []uint32, width int, src Operand, lds, lines, k int) {
+	words, full, done := (k+1)&^1, lines/width*width, k&^15
+	if done > 0 {
+		for l := 0; l < full; l += width {
+			d, s := &dst[l*words], src.From(l*lds)
+			switch {
+			case width == 12 && s.wide != nil:
+				widenRows12F512Vec(done/16, d, &s.wide[0], lds)
+			case width == 12:
+				widenRows12H512Vec(done/16, d, &s.half[0], lds)
+			case s.wide != nil:
+				widenRows32F512Vec(done/16, d, &s.wide[0], lds)
+			default:
+				widenRows32H512Vec(done/16, d, &s.half[0], lds)
+			}
+		}
+	}
+	if done < k {
+		packRowsWide(asFloats(dst), width, src, lds, 0, full, done, k)
+	}
+	packRowsWide(asFloats(dst), width, src, lds, full, lines, 0, k)
+}
+
+// widenCols is packColsWide with AVX-512.
+func widenCols(dst []uint32, width int, src Operand, lds, lines, k int) {
+	words, full := (k+1)&^1, lines/width*width
+	packFullPanels(widenPanels, dst, width, src, lds, lines, 1, words, k)
+	if k < words {
+		for l := 0; l < full; l += width {
+			clear(dst[(l/width*words+k)*width:][:width])
+		}
+	}
+	packColsWide(asFloats(dst), width, src, lds, full, lines, k)
+}
+
+func widenPanels(width, panels, words int, dst []uint32, src Operand, lds, stride int) {
+	d := &dst[0]
+	switch {
+	case width == 48 && src.wide != nil:
+		widenCols48F512Vec(panels, words, d, &src.wide[0], lds, stride)
+	case width == 48:
+		widenCols48H512Vec(panels, words, d, &src.half[0], lds, stride)
+	case width == 12 && src.wide != nil:
+		widenCols12F512Vec(panels, words, d, &src.wide[0], lds, stride)
+	case width == 12:
+		widenCols12H512Vec(panels, words, d, &src.half[0], lds, stride)
+	case src.wide != nil:
+		widenCols32F512Vec(panels, words, d, &src.wide[0], lds, stride)
+	default:
+		widenCols32H512Vec(panels, words, d, &src.half[0], lds, stride)
 	}
 }
 

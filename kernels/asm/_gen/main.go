@@ -77,11 +77,13 @@ func kernels() {
 	adamW()
 	toBF16()
 	fromBF16()
-	for _, s := range sources {
-		packRows16(12, s)
-		packRows16(32, s)
-		for _, width := range []int{12, 32, 48} {
-			packCols16(width, s)
+	for _, f := range []form{inPairs, widened} {
+		for _, s := range sources {
+			packRows16(12, s, f)
+			packRows16(32, s, f)
+			for _, width := range []int{12, 32, 48} {
+				packCols16(width, s, f)
+			}
 		}
 	}
 	tile16()

@@ -19,22 +19,36 @@ var sources = []source{{"F", "*float32", 2}, {"H", "*uint16", 1}}
 
 func (s source) bytes(elements int) int { return elements << s.shift }
 
-// rounding512 is rounding for sixteen lanes, on numbered registers, and leaves the
-// result in the upper halves of the lanes.
-type rounding512 struct{ one, half, quiet VecPhysical }
+// form is what a packed word holds: two terms or one, as asm.Tiles16.Words says.
+type form struct {
+	name  string // of the packers, before Rows and Cols
+	what  string
+	terms int
+}
 
-// load sets the constants up in the given registers.
+var (
+	inPairs = form{"pack", "pairs of bfloat16", 2}
+	widened = form{"widen", "float32 values rounded to bfloat16", 1}
+)
+
+// rounding512 is rounding for sixteen lanes, on numbered registers. It leaves the
+// result in the upper halves of the lanes.
+type rounding512 struct{ one, half, quiet, upper VecPhysical }
+
+var round512 = rounding512{zmm(28), zmm(29), zmm(30), zmm(31)}
+
+// load sets the constants up.
 func (c *rounding512) load() {
 	for _, v := range []struct {
 		name string
 		bits uint32
 		z    VecPhysical
-	}{{"bf16one", 1, c.one}, {"bf16half", 0x7fff, c.half}, {"bf16quiet512", 0x400000, c.quiet}} {
+	}{{"bf16one", 1, c.one}, {"bf16half", 0x7fff, c.half}, {"bf16quiet512", 0x400000, c.quiet}, {"bf16upper", 0xffff0000, c.upper}} {
 		VPBROADCASTD(wide(v.name, v.bits), v.z)
 	}
 }
 
-// round leaves x, rounded, in t; see rounding.round.
+// round leaves x, rounded, in t, over lower halves of any value; see rounding.round.
 func (c *rounding512) round(x, t VecPhysical) {
 	VPSRLD(Imm(16), x, t)
 	VPANDD(c.one, t, t)
@@ -89,43 +103,30 @@ func transpose16(live int) {
 }
 
 // packRows16 emits the transposing packer of a panel of 12 or 32 rows.
-func packRows16(rows int, s source) {
-	name := fmt.Sprintf("packRows%d%s512Vec", rows, s.suffix)
+func packRows16(rows int, s source, f form) {
+	name := fmt.Sprintf("%sRows%d%s512Vec", f.name, rows, s.suffix)
 	begin(name, fmt.Sprintf("func(n int, dst *uint32, src %s, lds int)", s.ctype),
-		fmt.Sprintf("%s packs 32*n columns of %d rows of src, lds apart, to pairs of bfloat16, pair after pair. n is above 0.", name, rows))
+		fmt.Sprintf("%s packs %d*n columns of %d rows of src, lds apart, as %s, word after word. n is above 0.", name, 16*f.terms, rows, f.what))
 	n, dst, src, lds := param("n"), param("dst"), param("src"), param("lds")
 	SHLQ(Imm(s.shift), lds)
 	row := strides(src, lds, rows)
-	c := rounding512{zmm(29), zmm(30), zmm(31)}
 	Label("loop")
 	for g := 0; g < rows; g += 16 {
 		live := min(16, rows-g)
 		if s.shift == 2 {
-			c.load() // the transposition takes all registers
+			round512.load() // the transposition takes all registers
 		}
 		for i := range live {
-			at := row.at(g + i)
-			if s.shift == 1 {
-				VMOVDQU32(at, zmm(i))
-				continue
-			}
-			t := 16 + 4*(i%3)
-			for half := range 2 {
-				VMOVUPS(at, zmm(t+half))
-				c.round(zmm(t+half), zmm(t+2+half))
-				VPSRLD(Imm(16), zmm(t+2+half), zmm(t+2+half))
-				at.Disp += 64
-			}
-			VPACKUSDW(zmm(t+3), zmm(t+2), zmm(i))
+			loadWords(row.at(g+i), i, s, f)
 		}
 		transpose16(live)
 		for i := range 16 {
-			pair := i
-			if s.shift == 2 {
+			word := i
+			if s.shift == 2 && f == inPairs {
 				// VPACKUSDW leaves pairs 2q, 2q+1, 8+2q and 9+2q in quarter q.
-				pair = i/4*2 + i%2 + i/2%2*8
+				word = i/4*2 + i%2 + i/2%2*8
 			}
-			to := Mem{Base: dst, Disp: 4 * (pair*rows + g)}
+			to := Mem{Base: dst, Disp: 4 * (word*rows + g)}
 			if rows == 12 {
 				store12(zmm(i), to)
 			} else {
@@ -133,22 +134,47 @@ func packRows16(rows int, s source) {
 			}
 		}
 	}
-	row.advance(s.bytes(32))
+	row.advance(s.bytes(16 * f.terms))
 	ADDQ(I32(int32(16*rows*4)), dst)
 	DECQ(n)
 	JNE(LabelRef("loop"))
 	end()
 }
 
-// packCols16 emits the packer for columns as stored: k2 pairs of rows through all
-// panels, which are 12 or 32 columns wide. 48 stands for four panels of 12 at a
+// loadWords loads sixteen words of a row into register i below 16, with the help of
+// registers 16 to 27.
+func loadWords(at Mem, i int, s source, f form) {
+	t := 16 + 4*(i%3)
+	switch {
+	case s.shift == 1 && f == inPairs:
+		VMOVDQU32(at, zmm(i))
+	case s.shift == 1:
+		VPMOVZXWD(at, zmm(i))
+		VPSLLD(Imm(16), zmm(i), zmm(i))
+	case f == inPairs:
+		for half := range 2 {
+			VMOVUPS(at, zmm(t+half))
+			round512.round(zmm(t+half), zmm(t+2+half))
+			VPSRLD(Imm(16), zmm(t+2+half), zmm(t+2+half))
+			at.Disp += 64
+		}
+		VPACKUSDW(zmm(t+3), zmm(t+2), zmm(i))
+	default:
+		VMOVUPS(at, zmm(t))
+		round512.round(zmm(t), zmm(i))
+		VPANDD(round512.upper, zmm(i), zmm(i))
+	}
+}
+
+// packCols16 emits the packer for columns as stored: rows or pairs of rows through
+// all panels, which are 12 or 32 columns wide. 48 stands for four panels of 12 at a
 // time, which three vectors hold.
-func packCols16(width int, s source) {
-	name := fmt.Sprintf("packCols%d%s512Vec", width, s.suffix)
+func packCols16(width int, s source, f form) {
+	name := fmt.Sprintf("%sCols%d%s512Vec", f.name, width, s.suffix)
 	what := map[int]string{12: "panels of 12 columns", 32: "panels of 32 columns", 48: "groups of four panels of 12 columns"}[width]
-	begin(name, fmt.Sprintf("func(panels, k2 int, dst *uint32, src %s, lds, stride int)", s.ctype),
-		fmt.Sprintf("%s packs 2*k2 rows of src, lds apart, to %s of pairs of bfloat16, panels stride apart in dst. panels and k2 are above 0.", name, what))
-	panels, k2, dst, src := param("panels"), param("k2"), param("dst"), param("src")
+	begin(name, fmt.Sprintf("func(panels, words int, dst *uint32, src %s, lds, stride int)", s.ctype),
+		fmt.Sprintf("%s packs %d*words rows of src, lds apart, to %s, panels stride apart in dst, as %s. panels and words are above 0.", name, f.terms, what, f.what))
+	panels, words, dst, src := param("panels"), param("words"), param("dst"), param("src")
 	lds, stride := param("lds"), param("stride")
 	SHLQ(Imm(s.shift), lds)
 	SHLQ(Imm(2), stride)
@@ -159,43 +185,17 @@ func packCols16(width int, s source) {
 		MOVL(U32(1<<12-1), some)
 		KMOVW(some, K3)
 	}
-	c := rounding512{zmm(29), zmm(30), zmm(31)}
 	if s.shift == 2 {
-		c.load()
-	}
-	load := func(from Mem, z VecPhysical) {
-		switch {
-		case s.shift == 2 && width == 12:
-			VMOVUPS_Z(from, K3, z)
-		case s.shift == 2:
-			VMOVUPS(from, z)
-		case width == 12:
-			VPMOVZXWD_Z(from, K3, z)
-		default:
-			VPMOVZXWD(from, z)
-		}
+		round512.load()
 	}
 	from, to, left := GP64(), GP64(), GP64()
 	Label("panel")
 	MOVQ(src, from)
 	MOVQ(dst, to)
-	MOVQ(k2, left)
-	Label("pair")
+	MOVQ(words, left)
+	Label("word")
 	for v := range (width + 15) / 16 {
-		first, second := zmm(v), zmm(8+v)
-		at := Mem{Base: from, Disp: s.bytes(16 * v)}
-		load(at, first)
-		at.Index, at.Scale = lds, 1
-		load(at, second)
-		if s.shift == 2 {
-			c.round(first, zmm(16+v))
-			c.round(second, zmm(20+v))
-			VPSRLD(Imm(16), zmm(16+v), first)
-			VMOVDQU16(zmm(20+v), K2, first)
-		} else {
-			VPSLLD(Imm(16), second, second)
-			VPORD(second, first, first)
-		}
+		columnWords(Mem{Base: from, Disp: s.bytes(16 * v)}, lds, v, width, s, f)
 	}
 	switch width {
 	case 12:
@@ -216,14 +216,14 @@ func packCols16(width int, s source) {
 			}
 		}
 	}
-	LEAQ(Mem{Base: from, Index: lds, Scale: 2}, from)
+	LEAQ(Mem{Base: from, Index: lds, Scale: uint8(f.terms)}, from)
 	tile := width
 	if width == 48 {
 		tile = 12
 	}
 	ADDQ(Imm(uint64(4*tile)), to)
 	DECQ(left)
-	JNE(LabelRef("pair"))
+	JNE(LabelRef("word"))
 	ADDQ(I32(int32(s.bytes(width))), src)
 	if width == 48 {
 		LEAQ(Mem{Base: dst, Index: stride, Scale: 4}, dst)
@@ -233,4 +233,41 @@ func packCols16(width int, s source) {
 	DECQ(panels)
 	JNE(LabelRef("panel"))
 	end()
+}
+
+// columnWords sets register v to the words of up to sixteen columns at at.
+func columnWords(at Mem, lds GPVirtual, v, width int, s source, f form) {
+	load := func(from Mem, z VecPhysical) {
+		switch {
+		case s.shift == 2 && width == 12:
+			VMOVUPS_Z(from, K3, z)
+		case s.shift == 2:
+			VMOVUPS(from, z)
+		case width == 12:
+			VPMOVZXWD_Z(from, K3, z)
+		default:
+			VPMOVZXWD(from, z)
+		}
+	}
+	first, second := zmm(v), zmm(8+v)
+	load(at, first)
+	switch {
+	case f == widened && s.shift == 2:
+		round512.round(first, second)
+		VPANDD(round512.upper, second, first)
+	case f == widened:
+		VPSLLD(Imm(16), first, first)
+	case s.shift == 2:
+		at.Index, at.Scale = lds, 1
+		load(at, second)
+		round512.round(first, zmm(16+v))
+		round512.round(second, zmm(20+v))
+		VPSRLD(Imm(16), zmm(16+v), first)
+		VMOVDQU16(zmm(20+v), K2, first)
+	default:
+		at.Index, at.Scale = lds, 1
+		load(at, second)
+		VPSLLD(Imm(16), second, second)
+		VPORD(second, first, first)
+	}
 }
