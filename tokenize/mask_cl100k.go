@@ -71,7 +71,7 @@ func maskCL100k(m *maskScratch, win []byte, n int) []uint32 {
 		prevX, prevNL, prevAlone = x>>63, nl>>63, alone>>63
 	}
 	if longNumbers != 0 {
-		m.numberGroups(win[:n], nb)
+		m.numberGroups(win[:n], nb, wide)
 	}
 	if quotes != 0 {
 		m.contractionsCL100k(win[:n], nb)
@@ -92,12 +92,20 @@ func (m *maskScratch) undoBlank(i int) {
 }
 
 // numberGroups cuts runs of more than three numbers into threes from the left.
-func (m *maskScratch) numberGroups(text []byte, nb int) {
+func (m *maskScratch) numberGroups(text []byte, nb int, wide bool) {
 	for k := range nb {
-		for q := m.numbers[k]; q != 0; q &= q - 1 {
-			i := k<<6 + bits.TrailingZeros64(q)
-			j := i + 3
-			if j >= len(text) || m.blocks[j>>6].number>>uint(j&63)&1 == 0 {
+		// Only runs of four bytes or more can hold more than three numbers.
+		num, after := m.blocks[k].number, m.blocks[k+1].number
+		long := m.numbers[k] & (num>>1 | after<<63) & (num>>2 | after<<62) & (num>>3 | after<<61)
+		for ; long != 0; long &= long - 1 {
+			i := k<<6 + bits.TrailingZeros64(long)
+			if !wide {
+				for i += 3; m.digit(i); i += 3 {
+					m.set(i)
+					if !m.digit(i+1) || !m.digit(i+2) {
+						break
+					}
+				}
 				continue
 			}
 			for count := 0; i < len(text); count++ {
@@ -112,6 +120,11 @@ func (m *maskScratch) numberGroups(text []byte, nb int) {
 			}
 		}
 	}
+}
+
+// digit says whether byte i belongs to a number.
+func (m *maskScratch) digit(i int) bool {
+	return m.blocks[i>>6].number>>uint(i&63)&1 != 0
 }
 
 // contractionsCL100k begins a piece after each contraction. Its own letters begin

@@ -84,7 +84,7 @@ func maskO200k(m *maskScratch, win []byte, n int) []uint32 {
 		prevX, prevNL, prevAlone, prevLower = x>>63, nl>>63, alone>>63, lower>>63
 	}
 	if longNumbers != 0 {
-		m.numberGroups(win[:n], nb)
+		m.numberGroups(win[:n], nb, wide)
 	}
 	if quotes != 0 {
 		doubts |= m.contractionsO200k(win[:n], nb)
