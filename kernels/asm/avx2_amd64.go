@@ -194,17 +194,22 @@ func packRows12F512Vec(n int, dst *uint32, src *float32, lds int)
 //go:noescape
 func packRows32F512Vec(n int, dst *uint32, src *float32, lds int)
 
-// packCols12F512Vec packs 2*words rows of src, lds apart, to panels of 12 columns, panels stride apart in dst, as pairs of bfloat16. panels and words are above 0.
+// packCols12F512Vec packs 2*words rows of src, lds apart, to a panel of 12 columns, of which live exist, the others 0, as pairs of bfloat16. Counts are above 0.
 //
 //go:noescape
-func packCols12F512Vec(panels int, words int, dst *uint32, src *float32, lds int, stride int)
+func packCols12F512Vec(live int, words int, dst *uint32, src *float32, lds int)
 
-// packCols32F512Vec packs 2*words rows of src, lds apart, to panels of 32 columns, panels stride apart in dst, as pairs of bfloat16. panels and words are above 0.
+// packCols32F512Vec packs 2*words rows of src, lds apart, to panels of 32 columns, stride apart in dst, as pairs of bfloat16. Counts are above 0.
 //
 //go:noescape
 func packCols32F512Vec(panels int, words int, dst *uint32, src *float32, lds int, stride int)
 
-// packCols48F512Vec packs 2*words rows of src, lds apart, to groups of four panels of 12 columns, panels stride apart in dst, as pairs of bfloat16. panels and words are above 0.
+// packCols32PartF512Vec packs 2*words rows of src, lds apart, to a panel of 32 columns, of which live exist, the others 0, as pairs of bfloat16. Counts are above 0.
+//
+//go:noescape
+func packCols32PartF512Vec(live int, words int, dst *uint32, src *float32, lds int)
+
+// packCols48F512Vec packs 2*words rows of src, lds apart, to groups of four panels of 12 columns, panels stride apart in dst, as pairs of bfloat16. Counts are above 0.
 //
 //go:noescape
 func packCols48F512Vec(panels int, words int, dst *uint32, src *float32, lds int, stride int)
@@ -219,17 +224,22 @@ func packRows12H512Vec(n int, dst *uint32, src *uint16, lds int)
 //go:noescape
 func packRows32H512Vec(n int, dst *uint32, src *uint16, lds int)
 
-// packCols12H512Vec packs 2*words rows of src, lds apart, to panels of 12 columns, panels stride apart in dst, as pairs of bfloat16. panels and words are above 0.
+// packCols12H512Vec packs 2*words rows of src, lds apart, to a panel of 12 columns, of which live exist, the others 0, as pairs of bfloat16. Counts are above 0.
 //
 //go:noescape
-func packCols12H512Vec(panels int, words int, dst *uint32, src *uint16, lds int, stride int)
+func packCols12H512Vec(live int, words int, dst *uint32, src *uint16, lds int)
 
-// packCols32H512Vec packs 2*words rows of src, lds apart, to panels of 32 columns, panels stride apart in dst, as pairs of bfloat16. panels and words are above 0.
+// packCols32H512Vec packs 2*words rows of src, lds apart, to panels of 32 columns, stride apart in dst, as pairs of bfloat16. Counts are above 0.
 //
 //go:noescape
 func packCols32H512Vec(panels int, words int, dst *uint32, src *uint16, lds int, stride int)
 
-// packCols48H512Vec packs 2*words rows of src, lds apart, to groups of four panels of 12 columns, panels stride apart in dst, as pairs of bfloat16. panels and words are above 0.
+// packCols32PartH512Vec packs 2*words rows of src, lds apart, to a panel of 32 columns, of which live exist, the others 0, as pairs of bfloat16. Counts are above 0.
+//
+//go:noescape
+func packCols32PartH512Vec(live int, words int, dst *uint32, src *uint16, lds int)
+
+// packCols48H512Vec packs 2*words rows of src, lds apart, to groups of four panels of 12 columns, panels stride apart in dst, as pairs of bfloat16. Counts are above 0.
 //
 //go:noescape
 func packCols48H512Vec(panels int, words int, dst *uint32, src *uint16, lds int, stride int)
@@ -244,17 +254,22 @@ func widenRows12F512Vec(n int, dst *uint32, src *float32, lds int)
 //go:noescape
 func widenRows32F512Vec(n int, dst *uint32, src *float32, lds int)
 
-// widenCols12F512Vec packs 1*words rows of src, lds apart, to panels of 12 columns, panels stride apart in dst, as float32 values rounded to bfloat16. panels and words are above 0.
+// widenCols12F512Vec packs 1*words rows of src, lds apart, to a panel of 12 columns, of which live exist, the others 0, as float32 values rounded to bfloat16. Counts are above 0.
 //
 //go:noescape
-func widenCols12F512Vec(panels int, words int, dst *uint32, src *float32, lds int, stride int)
+func widenCols12F512Vec(live int, words int, dst *uint32, src *float32, lds int)
 
-// widenCols32F512Vec packs 1*words rows of src, lds apart, to panels of 32 columns, panels stride apart in dst, as float32 values rounded to bfloat16. panels and words are above 0.
+// widenCols32F512Vec packs 1*words rows of src, lds apart, to panels of 32 columns, stride apart in dst, as float32 values rounded to bfloat16. Counts are above 0.
 //
 //go:noescape
 func widenCols32F512Vec(panels int, words int, dst *uint32, src *float32, lds int, stride int)
 
-// widenCols48F512Vec packs 1*words rows of src, lds apart, to groups of four panels of 12 columns, panels stride apart in dst, as float32 values rounded to bfloat16. panels and words are above 0.
+// widenCols32PartF512Vec packs 1*words rows of src, lds apart, to a panel of 32 columns, of which live exist, the others 0, as float32 values rounded to bfloat16. Counts are above 0.
+//
+//go:noescape
+func widenCols32PartF512Vec(live int, words int, dst *uint32, src *float32, lds int)
+
+// widenCols48F512Vec packs 1*words rows of src, lds apart, to groups of four panels of 12 columns, panels stride apart in dst, as float32 values rounded to bfloat16. Counts are above 0.
 //
 //go:noescape
 func widenCols48F512Vec(panels int, words int, dst *uint32, src *float32, lds int, stride int)
@@ -269,17 +284,22 @@ func widenRows12H512Vec(n int, dst *uint32, src *uint16, lds int)
 //go:noescape
 func widenRows32H512Vec(n int, dst *uint32, src *uint16, lds int)
 
-// widenCols12H512Vec packs 1*words rows of src, lds apart, to panels of 12 columns, panels stride apart in dst, as float32 values rounded to bfloat16. panels and words are above 0.
+// widenCols12H512Vec packs 1*words rows of src, lds apart, to a panel of 12 columns, of which live exist, the others 0, as float32 values rounded to bfloat16. Counts are above 0.
 //
 //go:noescape
-func widenCols12H512Vec(panels int, words int, dst *uint32, src *uint16, lds int, stride int)
+func widenCols12H512Vec(live int, words int, dst *uint32, src *uint16, lds int)
 
-// widenCols32H512Vec packs 1*words rows of src, lds apart, to panels of 32 columns, panels stride apart in dst, as float32 values rounded to bfloat16. panels and words are above 0.
+// widenCols32H512Vec packs 1*words rows of src, lds apart, to panels of 32 columns, stride apart in dst, as float32 values rounded to bfloat16. Counts are above 0.
 //
 //go:noescape
 func widenCols32H512Vec(panels int, words int, dst *uint32, src *uint16, lds int, stride int)
 
-// widenCols48H512Vec packs 1*words rows of src, lds apart, to groups of four panels of 12 columns, panels stride apart in dst, as float32 values rounded to bfloat16. panels and words are above 0.
+// widenCols32PartH512Vec packs 1*words rows of src, lds apart, to a panel of 32 columns, of which live exist, the others 0, as float32 values rounded to bfloat16. Counts are above 0.
+//
+//go:noescape
+func widenCols32PartH512Vec(live int, words int, dst *uint32, src *uint16, lds int)
+
+// widenCols48H512Vec packs 1*words rows of src, lds apart, to groups of four panels of 12 columns, panels stride apart in dst, as float32 values rounded to bfloat16. Counts are above 0.
 //
 //go:noescape
 func widenCols48H512Vec(panels int, words int, dst *uint32, src *uint16, lds int, stride int)

@@ -6462,34 +6462,32 @@ loop:
 	VZEROUPPER
 	RET
 
-// func packCols12F512Vec(panels int, words int, dst *uint32, src *float32, lds int, stride int)
+// func packCols12F512Vec(live int, words int, dst *uint32, src *float32, lds int)
 // Requires: AVX, AVX512BW, AVX512F
-TEXT ·packCols12F512Vec(SB), NOSPLIT, $0-48
-	MOVQ         panels+0(FP), AX
-	MOVQ         words+8(FP), CX
+TEXT ·packCols12F512Vec(SB), NOSPLIT, $0-40
+	MOVQ         words+8(FP), AX
 	MOVQ         dst+16(FP), DX
 	MOVQ         src+24(FP), BX
 	MOVQ         lds+32(FP), SI
-	MOVQ         stride+40(FP), DI
 	SHLQ         $0x02, SI
-	SHLQ         $0x02, DI
-	MOVL         $0xaaaaaaaa, R8
-	KMOVD        R8, K2
-	MOVL         $0x00000fff, R8
-	KMOVW        R8, K3
+	MOVQ         live+0(FP), CX
+	MOVQ         $0x0000000000000001, DI
+	SHLQ         CL, DI
+	DECQ         DI
+	KMOVD        DI, K3
+	KSHIFTRD     $0x10, K3, K4
+	MOVL         $0xaaaaaaaa, CX
+	KMOVD        CX, K2
 	VPBROADCASTD bf16one<>+0(SB), Z28
 	VPBROADCASTD bf16half<>+0(SB), Z29
 	VPBROADCASTD bf16quiet512<>+0(SB), Z30
 	VPBROADCASTD bf16upper<>+0(SB), Z31
-
-panel:
-	MOVQ BX, R8
-	MOVQ DX, R9
-	MOVQ CX, R10
+	MOVQ         BX, CX
+	MOVQ         AX, AX
 
 word:
-	VMOVUPS.Z     (R8), K3, Z0
-	VMOVUPS.Z     (R8)(SI*1), K3, Z8
+	VMOVUPS.Z     (CX), K3, Z0
+	VMOVUPS.Z     (CX)(SI*1), K3, Z8
 	VPSRLD        $0x10, Z0, Z16
 	VPANDD        Z28, Z16, Z16
 	VPADDD        Z29, Z16, Z16
@@ -6504,29 +6502,25 @@ word:
 	VPORD         Z30, Z8, K1, Z20
 	VPSRLD        $0x10, Z16, Z0
 	VMOVDQU16     Z20, K2, Z0
-	VMOVDQU       Y0, (R9)
-	VEXTRACTI32X4 $0x02, Z0, 32(R9)
-	LEAQ          (R8)(SI*2), R8
-	ADDQ          $0x30, R9
-	DECQ          R10
-	JNE           word
-	ADDQ          $+48, BX
-	ADDQ          DI, DX
+	VMOVDQU       Y0, (DX)
+	VEXTRACTI32X4 $0x02, Z0, 32(DX)
+	LEAQ          (CX)(SI*2), CX
+	ADDQ          $0x30, DX
 	DECQ          AX
-	JNE           panel
+	JNE           word
 	VZEROUPPER
 	RET
 
 // func packCols32F512Vec(panels int, words int, dst *uint32, src *float32, lds int, stride int)
 // Requires: AVX, AVX512BW, AVX512F
 TEXT ·packCols32F512Vec(SB), NOSPLIT, $0-48
-	MOVQ         panels+0(FP), AX
-	MOVQ         words+8(FP), CX
-	MOVQ         dst+16(FP), DX
-	MOVQ         src+24(FP), BX
-	MOVQ         lds+32(FP), SI
+	MOVQ         words+8(FP), AX
+	MOVQ         dst+16(FP), CX
+	MOVQ         src+24(FP), DX
+	MOVQ         lds+32(FP), BX
+	SHLQ         $0x02, BX
+	MOVQ         panels+0(FP), SI
 	MOVQ         stride+40(FP), DI
-	SHLQ         $0x02, SI
 	SHLQ         $0x02, DI
 	MOVL         $0xaaaaaaaa, R8
 	KMOVD        R8, K2
@@ -6536,13 +6530,13 @@ TEXT ·packCols32F512Vec(SB), NOSPLIT, $0-48
 	VPBROADCASTD bf16upper<>+0(SB), Z31
 
 panel:
-	MOVQ BX, R8
-	MOVQ DX, R9
-	MOVQ CX, R10
+	MOVQ DX, R8
+	MOVQ CX, R9
+	MOVQ AX, R10
 
 word:
 	VMOVUPS   (R8), Z0
-	VMOVUPS   (R8)(SI*1), Z8
+	VMOVUPS   (R8)(BX*1), Z8
 	VPSRLD    $0x10, Z0, Z16
 	VPANDD    Z28, Z16, Z16
 	VPADDD    Z29, Z16, Z16
@@ -6558,7 +6552,7 @@ word:
 	VPSRLD    $0x10, Z16, Z0
 	VMOVDQU16 Z20, K2, Z0
 	VMOVUPS   64(R8), Z1
-	VMOVUPS   64(R8)(SI*1), Z9
+	VMOVUPS   64(R8)(BX*1), Z9
 	VPSRLD    $0x10, Z1, Z17
 	VPANDD    Z28, Z17, Z17
 	VPADDD    Z29, Z17, Z17
@@ -6575,27 +6569,92 @@ word:
 	VMOVDQU16 Z21, K2, Z1
 	VMOVDQU32 Z0, (R9)
 	VMOVDQU32 Z1, 64(R9)
-	LEAQ      (R8)(SI*2), R8
+	LEAQ      (R8)(BX*2), R8
 	ADDQ      $0x80, R9
 	DECQ      R10
 	JNE       word
-	ADDQ      $+128, BX
-	ADDQ      DI, DX
-	DECQ      AX
+	ADDQ      $+128, DX
+	ADDQ      DI, CX
+	DECQ      SI
 	JNE       panel
+	VZEROUPPER
+	RET
+
+// func packCols32PartF512Vec(live int, words int, dst *uint32, src *float32, lds int)
+// Requires: AVX, AVX512BW, AVX512F
+TEXT ·packCols32PartF512Vec(SB), NOSPLIT, $0-40
+	MOVQ         words+8(FP), AX
+	MOVQ         dst+16(FP), DX
+	MOVQ         src+24(FP), BX
+	MOVQ         lds+32(FP), SI
+	SHLQ         $0x02, SI
+	MOVQ         live+0(FP), CX
+	MOVQ         $0x0000000000000001, DI
+	SHLQ         CL, DI
+	DECQ         DI
+	KMOVD        DI, K3
+	KSHIFTRD     $0x10, K3, K4
+	MOVL         $0xaaaaaaaa, CX
+	KMOVD        CX, K2
+	VPBROADCASTD bf16one<>+0(SB), Z28
+	VPBROADCASTD bf16half<>+0(SB), Z29
+	VPBROADCASTD bf16quiet512<>+0(SB), Z30
+	VPBROADCASTD bf16upper<>+0(SB), Z31
+	MOVQ         BX, CX
+	MOVQ         AX, AX
+
+word:
+	VMOVUPS.Z (CX), K3, Z0
+	VMOVUPS.Z (CX)(SI*1), K3, Z8
+	VPSRLD    $0x10, Z0, Z16
+	VPANDD    Z28, Z16, Z16
+	VPADDD    Z29, Z16, Z16
+	VCMPPS    $0x03, Z0, Z0, K1
+	VPADDD    Z0, Z16, Z16
+	VPORD     Z30, Z0, K1, Z16
+	VPSRLD    $0x10, Z8, Z20
+	VPANDD    Z28, Z20, Z20
+	VPADDD    Z29, Z20, Z20
+	VCMPPS    $0x03, Z8, Z8, K1
+	VPADDD    Z8, Z20, Z20
+	VPORD     Z30, Z8, K1, Z20
+	VPSRLD    $0x10, Z16, Z0
+	VMOVDQU16 Z20, K2, Z0
+	VMOVUPS.Z 64(CX), K4, Z1
+	VMOVUPS.Z 64(CX)(SI*1), K4, Z9
+	VPSRLD    $0x10, Z1, Z17
+	VPANDD    Z28, Z17, Z17
+	VPADDD    Z29, Z17, Z17
+	VCMPPS    $0x03, Z1, Z1, K1
+	VPADDD    Z1, Z17, Z17
+	VPORD     Z30, Z1, K1, Z17
+	VPSRLD    $0x10, Z9, Z21
+	VPANDD    Z28, Z21, Z21
+	VPADDD    Z29, Z21, Z21
+	VCMPPS    $0x03, Z9, Z9, K1
+	VPADDD    Z9, Z21, Z21
+	VPORD     Z30, Z9, K1, Z21
+	VPSRLD    $0x10, Z17, Z1
+	VMOVDQU16 Z21, K2, Z1
+	VMOVDQU32 Z0, (DX)
+	VMOVDQU32 Z1, 64(DX)
+	LEAQ      (CX)(SI*2), CX
+	ADDQ      $0x80, DX
+	DECQ      AX
+	JNE       word
 	VZEROUPPER
 	RET
 
 // func packCols48F512Vec(panels int, words int, dst *uint32, src *float32, lds int, stride int)
 // Requires: AVX, AVX512BW, AVX512F
 TEXT ·packCols48F512Vec(SB), NOSPLIT, $0-48
-	MOVQ         panels+0(FP), AX
-	MOVQ         words+8(FP), CX
-	MOVQ         dst+16(FP), DX
-	MOVQ         src+24(FP), BX
-	MOVQ         lds+32(FP), SI
+	MOVQ         words+8(FP), AX
+	MOVQ         dst+16(FP), CX
+	MOVQ         src+24(FP), DX
+	MOVQ         lds+32(FP), BX
+	SHLQ         $0x02, BX
+	MOVQ         panels+0(FP), SI
 	MOVQ         stride+40(FP), DI
-	SHLQ         $0x02, SI
 	SHLQ         $0x02, DI
 	MOVL         $0xaaaaaaaa, R8
 	KMOVD        R8, K2
@@ -6605,13 +6664,13 @@ TEXT ·packCols48F512Vec(SB), NOSPLIT, $0-48
 	VPBROADCASTD bf16upper<>+0(SB), Z31
 
 panel:
-	MOVQ BX, R8
-	MOVQ DX, R9
-	MOVQ CX, R10
+	MOVQ DX, R8
+	MOVQ CX, R9
+	MOVQ AX, R10
 
 word:
 	VMOVUPS       (R8), Z0
-	VMOVUPS       (R8)(SI*1), Z8
+	VMOVUPS       (R8)(BX*1), Z8
 	VPSRLD        $0x10, Z0, Z16
 	VPANDD        Z28, Z16, Z16
 	VPADDD        Z29, Z16, Z16
@@ -6627,7 +6686,7 @@ word:
 	VPSRLD        $0x10, Z16, Z0
 	VMOVDQU16     Z20, K2, Z0
 	VMOVUPS       64(R8), Z1
-	VMOVUPS       64(R8)(SI*1), Z9
+	VMOVUPS       64(R8)(BX*1), Z9
 	VPSRLD        $0x10, Z1, Z17
 	VPANDD        Z28, Z17, Z17
 	VPADDD        Z29, Z17, Z17
@@ -6643,7 +6702,7 @@ word:
 	VPSRLD        $0x10, Z17, Z1
 	VMOVDQU16     Z21, K2, Z1
 	VMOVUPS       128(R8), Z2
-	VMOVUPS       128(R8)(SI*1), Z10
+	VMOVUPS       128(R8)(BX*1), Z10
 	VPSRLD        $0x10, Z2, Z18
 	VPANDD        Z28, Z18, Z18
 	VPADDD        Z29, Z18, Z18
@@ -6673,13 +6732,13 @@ word:
 	ADDQ          DI, R11
 	VMOVDQU       Y5, (R11)
 	VEXTRACTI32X4 $0x02, Z5, 32(R11)
-	LEAQ          (R8)(SI*2), R8
+	LEAQ          (R8)(BX*2), R8
 	ADDQ          $0x30, R9
 	DECQ          R10
 	JNE           word
-	ADDQ          $+192, BX
-	LEAQ          (DX)(DI*4), DX
-	DECQ          AX
+	ADDQ          $+192, DX
+	LEAQ          (CX)(DI*4), CX
+	DECQ          SI
 	JNE           panel
 	VZEROUPPER
 	RET
@@ -7034,116 +7093,139 @@ loop:
 	VZEROUPPER
 	RET
 
-// func packCols12H512Vec(panels int, words int, dst *uint32, src *uint16, lds int, stride int)
+// func packCols12H512Vec(live int, words int, dst *uint32, src *uint16, lds int)
 // Requires: AVX, AVX512BW, AVX512F
-TEXT ·packCols12H512Vec(SB), NOSPLIT, $0-48
-	MOVQ  panels+0(FP), AX
-	MOVQ  words+8(FP), CX
-	MOVQ  dst+16(FP), DX
-	MOVQ  src+24(FP), BX
-	MOVQ  lds+32(FP), SI
-	MOVQ  stride+40(FP), DI
-	SHLQ  $0x01, SI
-	SHLQ  $0x02, DI
-	MOVL  $0xaaaaaaaa, R8
-	KMOVD R8, K2
-	MOVL  $0x00000fff, R8
-	KMOVW R8, K3
-
-panel:
-	MOVQ BX, R8
-	MOVQ DX, R9
-	MOVQ CX, R10
+TEXT ·packCols12H512Vec(SB), NOSPLIT, $0-40
+	MOVQ     words+8(FP), AX
+	MOVQ     dst+16(FP), DX
+	MOVQ     src+24(FP), BX
+	MOVQ     lds+32(FP), SI
+	SHLQ     $0x01, SI
+	MOVQ     live+0(FP), CX
+	MOVQ     $0x0000000000000001, DI
+	SHLQ     CL, DI
+	DECQ     DI
+	KMOVD    DI, K3
+	KSHIFTRD $0x10, K3, K4
+	MOVQ     BX, CX
+	MOVQ     AX, AX
 
 word:
-	VPMOVZXWD.Z   (R8), K3, Z0
-	VPMOVZXWD.Z   (R8)(SI*1), K3, Z8
+	VPMOVZXWD.Z   (CX), K3, Z0
+	VPMOVZXWD.Z   (CX)(SI*1), K3, Z8
 	VPSLLD        $0x10, Z8, Z8
 	VPORD         Z8, Z0, Z0
-	VMOVDQU       Y0, (R9)
-	VEXTRACTI32X4 $0x02, Z0, 32(R9)
-	LEAQ          (R8)(SI*2), R8
-	ADDQ          $0x30, R9
-	DECQ          R10
-	JNE           word
-	ADDQ          $+24, BX
-	ADDQ          DI, DX
+	VMOVDQU       Y0, (DX)
+	VEXTRACTI32X4 $0x02, Z0, 32(DX)
+	LEAQ          (CX)(SI*2), CX
+	ADDQ          $0x30, DX
 	DECQ          AX
-	JNE           panel
+	JNE           word
 	VZEROUPPER
 	RET
 
 // func packCols32H512Vec(panels int, words int, dst *uint32, src *uint16, lds int, stride int)
-// Requires: AVX, AVX512BW, AVX512F
+// Requires: AVX, AVX512F
 TEXT ·packCols32H512Vec(SB), NOSPLIT, $0-48
-	MOVQ  panels+0(FP), AX
-	MOVQ  words+8(FP), CX
-	MOVQ  dst+16(FP), DX
-	MOVQ  src+24(FP), BX
-	MOVQ  lds+32(FP), SI
-	MOVQ  stride+40(FP), DI
-	SHLQ  $0x01, SI
-	SHLQ  $0x02, DI
-	MOVL  $0xaaaaaaaa, R8
-	KMOVD R8, K2
+	MOVQ words+8(FP), AX
+	MOVQ dst+16(FP), CX
+	MOVQ src+24(FP), DX
+	MOVQ lds+32(FP), BX
+	SHLQ $0x01, BX
+	MOVQ panels+0(FP), SI
+	MOVQ stride+40(FP), DI
+	SHLQ $0x02, DI
 
 panel:
-	MOVQ BX, R8
-	MOVQ DX, R9
-	MOVQ CX, R10
+	MOVQ DX, R8
+	MOVQ CX, R9
+	MOVQ AX, R10
 
 word:
 	VPMOVZXWD (R8), Z0
-	VPMOVZXWD (R8)(SI*1), Z8
+	VPMOVZXWD (R8)(BX*1), Z8
 	VPSLLD    $0x10, Z8, Z8
 	VPORD     Z8, Z0, Z0
 	VPMOVZXWD 32(R8), Z1
-	VPMOVZXWD 32(R8)(SI*1), Z9
+	VPMOVZXWD 32(R8)(BX*1), Z9
 	VPSLLD    $0x10, Z9, Z9
 	VPORD     Z9, Z1, Z1
 	VMOVDQU32 Z0, (R9)
 	VMOVDQU32 Z1, 64(R9)
-	LEAQ      (R8)(SI*2), R8
+	LEAQ      (R8)(BX*2), R8
 	ADDQ      $0x80, R9
 	DECQ      R10
 	JNE       word
-	ADDQ      $+64, BX
-	ADDQ      DI, DX
-	DECQ      AX
+	ADDQ      $+64, DX
+	ADDQ      DI, CX
+	DECQ      SI
 	JNE       panel
 	VZEROUPPER
 	RET
 
-// func packCols48H512Vec(panels int, words int, dst *uint32, src *uint16, lds int, stride int)
+// func packCols32PartH512Vec(live int, words int, dst *uint32, src *uint16, lds int)
 // Requires: AVX, AVX512BW, AVX512F
+TEXT ·packCols32PartH512Vec(SB), NOSPLIT, $0-40
+	MOVQ     words+8(FP), AX
+	MOVQ     dst+16(FP), DX
+	MOVQ     src+24(FP), BX
+	MOVQ     lds+32(FP), SI
+	SHLQ     $0x01, SI
+	MOVQ     live+0(FP), CX
+	MOVQ     $0x0000000000000001, DI
+	SHLQ     CL, DI
+	DECQ     DI
+	KMOVD    DI, K3
+	KSHIFTRD $0x10, K3, K4
+	MOVQ     BX, CX
+	MOVQ     AX, AX
+
+word:
+	VPMOVZXWD.Z (CX), K3, Z0
+	VPMOVZXWD.Z (CX)(SI*1), K3, Z8
+	VPSLLD      $0x10, Z8, Z8
+	VPORD       Z8, Z0, Z0
+	VPMOVZXWD.Z 32(CX), K4, Z1
+	VPMOVZXWD.Z 32(CX)(SI*1), K4, Z9
+	VPSLLD      $0x10, Z9, Z9
+	VPORD       Z9, Z1, Z1
+	VMOVDQU32   Z0, (DX)
+	VMOVDQU32   Z1, 64(DX)
+	LEAQ        (CX)(SI*2), CX
+	ADDQ        $0x80, DX
+	DECQ        AX
+	JNE         word
+	VZEROUPPER
+	RET
+
+// func packCols48H512Vec(panels int, words int, dst *uint32, src *uint16, lds int, stride int)
+// Requires: AVX, AVX512F
 TEXT ·packCols48H512Vec(SB), NOSPLIT, $0-48
-	MOVQ  panels+0(FP), AX
-	MOVQ  words+8(FP), CX
-	MOVQ  dst+16(FP), DX
-	MOVQ  src+24(FP), BX
-	MOVQ  lds+32(FP), SI
-	MOVQ  stride+40(FP), DI
-	SHLQ  $0x01, SI
-	SHLQ  $0x02, DI
-	MOVL  $0xaaaaaaaa, R8
-	KMOVD R8, K2
+	MOVQ words+8(FP), AX
+	MOVQ dst+16(FP), CX
+	MOVQ src+24(FP), DX
+	MOVQ lds+32(FP), BX
+	SHLQ $0x01, BX
+	MOVQ panels+0(FP), SI
+	MOVQ stride+40(FP), DI
+	SHLQ $0x02, DI
 
 panel:
-	MOVQ BX, R8
-	MOVQ DX, R9
-	MOVQ CX, R10
+	MOVQ DX, R8
+	MOVQ CX, R9
+	MOVQ AX, R10
 
 word:
 	VPMOVZXWD     (R8), Z0
-	VPMOVZXWD     (R8)(SI*1), Z8
+	VPMOVZXWD     (R8)(BX*1), Z8
 	VPSLLD        $0x10, Z8, Z8
 	VPORD         Z8, Z0, Z0
 	VPMOVZXWD     32(R8), Z1
-	VPMOVZXWD     32(R8)(SI*1), Z9
+	VPMOVZXWD     32(R8)(BX*1), Z9
 	VPSLLD        $0x10, Z9, Z9
 	VPORD         Z9, Z1, Z1
 	VPMOVZXWD     64(R8), Z2
-	VPMOVZXWD     64(R8)(SI*1), Z10
+	VPMOVZXWD     64(R8)(BX*1), Z10
 	VPSLLD        $0x10, Z10, Z10
 	VPORD         Z10, Z2, Z2
 	VALIGND       $0x0c, Z0, Z1, Z3
@@ -7161,13 +7243,13 @@ word:
 	ADDQ          DI, R11
 	VMOVDQU       Y5, (R11)
 	VEXTRACTI32X4 $0x02, Z5, 32(R11)
-	LEAQ          (R8)(SI*2), R8
+	LEAQ          (R8)(BX*2), R8
 	ADDQ          $0x30, R9
 	DECQ          R10
 	JNE           word
-	ADDQ          $+96, BX
-	LEAQ          (DX)(DI*4), DX
-	DECQ          AX
+	ADDQ          $+96, DX
+	LEAQ          (CX)(DI*4), CX
+	DECQ          SI
 	JNE           panel
 	VZEROUPPER
 	RET
@@ -7842,33 +7924,31 @@ loop:
 	VZEROUPPER
 	RET
 
-// func widenCols12F512Vec(panels int, words int, dst *uint32, src *float32, lds int, stride int)
+// func widenCols12F512Vec(live int, words int, dst *uint32, src *float32, lds int)
 // Requires: AVX, AVX512BW, AVX512F
-TEXT ·widenCols12F512Vec(SB), NOSPLIT, $0-48
-	MOVQ         panels+0(FP), AX
-	MOVQ         words+8(FP), CX
+TEXT ·widenCols12F512Vec(SB), NOSPLIT, $0-40
+	MOVQ         words+8(FP), AX
 	MOVQ         dst+16(FP), DX
 	MOVQ         src+24(FP), BX
 	MOVQ         lds+32(FP), SI
-	MOVQ         stride+40(FP), DI
 	SHLQ         $0x02, SI
-	SHLQ         $0x02, DI
-	MOVL         $0xaaaaaaaa, R8
-	KMOVD        R8, K2
-	MOVL         $0x00000fff, R8
-	KMOVW        R8, K3
+	MOVQ         live+0(FP), CX
+	MOVQ         $0x0000000000000001, DI
+	SHLQ         CL, DI
+	DECQ         DI
+	KMOVD        DI, K3
+	KSHIFTRD     $0x10, K3, K4
+	MOVL         $0xaaaaaaaa, CX
+	KMOVD        CX, K2
 	VPBROADCASTD bf16one<>+0(SB), Z28
 	VPBROADCASTD bf16half<>+0(SB), Z29
 	VPBROADCASTD bf16quiet512<>+0(SB), Z30
 	VPBROADCASTD bf16upper<>+0(SB), Z31
-
-panel:
-	MOVQ BX, R8
-	MOVQ DX, R9
-	MOVQ CX, R10
+	MOVQ         BX, CX
+	MOVQ         AX, AX
 
 word:
-	VMOVUPS.Z     (R8), K3, Z0
+	VMOVUPS.Z     (CX), K3, Z0
 	VPSRLD        $0x10, Z0, Z8
 	VPANDD        Z28, Z8, Z8
 	VPADDD        Z29, Z8, Z8
@@ -7876,29 +7956,25 @@ word:
 	VPADDD        Z0, Z8, Z8
 	VPORD         Z30, Z0, K1, Z8
 	VPANDD        Z31, Z8, Z0
-	VMOVDQU       Y0, (R9)
-	VEXTRACTI32X4 $0x02, Z0, 32(R9)
-	LEAQ          (R8)(SI*1), R8
-	ADDQ          $0x30, R9
-	DECQ          R10
-	JNE           word
-	ADDQ          $+48, BX
-	ADDQ          DI, DX
+	VMOVDQU       Y0, (DX)
+	VEXTRACTI32X4 $0x02, Z0, 32(DX)
+	LEAQ          (CX)(SI*1), CX
+	ADDQ          $0x30, DX
 	DECQ          AX
-	JNE           panel
+	JNE           word
 	VZEROUPPER
 	RET
 
 // func widenCols32F512Vec(panels int, words int, dst *uint32, src *float32, lds int, stride int)
 // Requires: AVX, AVX512BW, AVX512F
 TEXT ·widenCols32F512Vec(SB), NOSPLIT, $0-48
-	MOVQ         panels+0(FP), AX
-	MOVQ         words+8(FP), CX
-	MOVQ         dst+16(FP), DX
-	MOVQ         src+24(FP), BX
-	MOVQ         lds+32(FP), SI
+	MOVQ         words+8(FP), AX
+	MOVQ         dst+16(FP), CX
+	MOVQ         src+24(FP), DX
+	MOVQ         lds+32(FP), BX
+	SHLQ         $0x02, BX
+	MOVQ         panels+0(FP), SI
 	MOVQ         stride+40(FP), DI
-	SHLQ         $0x02, SI
 	SHLQ         $0x02, DI
 	MOVL         $0xaaaaaaaa, R8
 	KMOVD        R8, K2
@@ -7908,9 +7984,9 @@ TEXT ·widenCols32F512Vec(SB), NOSPLIT, $0-48
 	VPBROADCASTD bf16upper<>+0(SB), Z31
 
 panel:
-	MOVQ BX, R8
-	MOVQ DX, R9
-	MOVQ CX, R10
+	MOVQ DX, R8
+	MOVQ CX, R9
+	MOVQ AX, R10
 
 word:
 	VMOVUPS   (R8), Z0
@@ -7931,27 +8007,76 @@ word:
 	VPANDD    Z31, Z9, Z1
 	VMOVDQU32 Z0, (R9)
 	VMOVDQU32 Z1, 64(R9)
-	LEAQ      (R8)(SI*1), R8
+	LEAQ      (R8)(BX*1), R8
 	ADDQ      $0x80, R9
 	DECQ      R10
 	JNE       word
-	ADDQ      $+128, BX
-	ADDQ      DI, DX
-	DECQ      AX
+	ADDQ      $+128, DX
+	ADDQ      DI, CX
+	DECQ      SI
 	JNE       panel
+	VZEROUPPER
+	RET
+
+// func widenCols32PartF512Vec(live int, words int, dst *uint32, src *float32, lds int)
+// Requires: AVX, AVX512BW, AVX512F
+TEXT ·widenCols32PartF512Vec(SB), NOSPLIT, $0-40
+	MOVQ         words+8(FP), AX
+	MOVQ         dst+16(FP), DX
+	MOVQ         src+24(FP), BX
+	MOVQ         lds+32(FP), SI
+	SHLQ         $0x02, SI
+	MOVQ         live+0(FP), CX
+	MOVQ         $0x0000000000000001, DI
+	SHLQ         CL, DI
+	DECQ         DI
+	KMOVD        DI, K3
+	KSHIFTRD     $0x10, K3, K4
+	MOVL         $0xaaaaaaaa, CX
+	KMOVD        CX, K2
+	VPBROADCASTD bf16one<>+0(SB), Z28
+	VPBROADCASTD bf16half<>+0(SB), Z29
+	VPBROADCASTD bf16quiet512<>+0(SB), Z30
+	VPBROADCASTD bf16upper<>+0(SB), Z31
+	MOVQ         BX, CX
+	MOVQ         AX, AX
+
+word:
+	VMOVUPS.Z (CX), K3, Z0
+	VPSRLD    $0x10, Z0, Z8
+	VPANDD    Z28, Z8, Z8
+	VPADDD    Z29, Z8, Z8
+	VCMPPS    $0x03, Z0, Z0, K1
+	VPADDD    Z0, Z8, Z8
+	VPORD     Z30, Z0, K1, Z8
+	VPANDD    Z31, Z8, Z0
+	VMOVUPS.Z 64(CX), K4, Z1
+	VPSRLD    $0x10, Z1, Z9
+	VPANDD    Z28, Z9, Z9
+	VPADDD    Z29, Z9, Z9
+	VCMPPS    $0x03, Z1, Z1, K1
+	VPADDD    Z1, Z9, Z9
+	VPORD     Z30, Z1, K1, Z9
+	VPANDD    Z31, Z9, Z1
+	VMOVDQU32 Z0, (DX)
+	VMOVDQU32 Z1, 64(DX)
+	LEAQ      (CX)(SI*1), CX
+	ADDQ      $0x80, DX
+	DECQ      AX
+	JNE       word
 	VZEROUPPER
 	RET
 
 // func widenCols48F512Vec(panels int, words int, dst *uint32, src *float32, lds int, stride int)
 // Requires: AVX, AVX512BW, AVX512F
 TEXT ·widenCols48F512Vec(SB), NOSPLIT, $0-48
-	MOVQ         panels+0(FP), AX
-	MOVQ         words+8(FP), CX
-	MOVQ         dst+16(FP), DX
-	MOVQ         src+24(FP), BX
-	MOVQ         lds+32(FP), SI
+	MOVQ         words+8(FP), AX
+	MOVQ         dst+16(FP), CX
+	MOVQ         src+24(FP), DX
+	MOVQ         lds+32(FP), BX
+	SHLQ         $0x02, BX
+	MOVQ         panels+0(FP), SI
 	MOVQ         stride+40(FP), DI
-	SHLQ         $0x02, SI
 	SHLQ         $0x02, DI
 	MOVL         $0xaaaaaaaa, R8
 	KMOVD        R8, K2
@@ -7961,9 +8086,9 @@ TEXT ·widenCols48F512Vec(SB), NOSPLIT, $0-48
 	VPBROADCASTD bf16upper<>+0(SB), Z31
 
 panel:
-	MOVQ BX, R8
-	MOVQ DX, R9
-	MOVQ CX, R10
+	MOVQ DX, R8
+	MOVQ CX, R9
+	MOVQ AX, R10
 
 word:
 	VMOVUPS       (R8), Z0
@@ -8005,13 +8130,13 @@ word:
 	ADDQ          DI, R11
 	VMOVDQU       Y5, (R11)
 	VEXTRACTI32X4 $0x02, Z5, 32(R11)
-	LEAQ          (R8)(SI*1), R8
+	LEAQ          (R8)(BX*1), R8
 	ADDQ          $0x30, R9
 	DECQ          R10
 	JNE           word
-	ADDQ          $+192, BX
-	LEAQ          (DX)(DI*4), DX
-	DECQ          AX
+	ADDQ          $+192, DX
+	LEAQ          (CX)(DI*4), CX
+	DECQ          SI
 	JNE           panel
 	VZEROUPPER
 	RET
@@ -8410,61 +8535,51 @@ loop:
 	VZEROUPPER
 	RET
 
-// func widenCols12H512Vec(panels int, words int, dst *uint32, src *uint16, lds int, stride int)
+// func widenCols12H512Vec(live int, words int, dst *uint32, src *uint16, lds int)
 // Requires: AVX, AVX512BW, AVX512F
-TEXT ·widenCols12H512Vec(SB), NOSPLIT, $0-48
-	MOVQ  panels+0(FP), AX
-	MOVQ  words+8(FP), CX
-	MOVQ  dst+16(FP), DX
-	MOVQ  src+24(FP), BX
-	MOVQ  lds+32(FP), SI
-	MOVQ  stride+40(FP), DI
-	SHLQ  $0x01, SI
-	SHLQ  $0x02, DI
-	MOVL  $0xaaaaaaaa, R8
-	KMOVD R8, K2
-	MOVL  $0x00000fff, R8
-	KMOVW R8, K3
-
-panel:
-	MOVQ BX, R8
-	MOVQ DX, R9
-	MOVQ CX, R10
+TEXT ·widenCols12H512Vec(SB), NOSPLIT, $0-40
+	MOVQ     words+8(FP), AX
+	MOVQ     dst+16(FP), DX
+	MOVQ     src+24(FP), BX
+	MOVQ     lds+32(FP), SI
+	SHLQ     $0x01, SI
+	MOVQ     live+0(FP), CX
+	MOVQ     $0x0000000000000001, DI
+	SHLQ     CL, DI
+	DECQ     DI
+	KMOVD    DI, K3
+	KSHIFTRD $0x10, K3, K4
+	MOVQ     BX, CX
+	MOVQ     AX, AX
 
 word:
-	VPMOVZXWD.Z   (R8), K3, Z0
+	VPMOVZXWD.Z   (CX), K3, Z0
 	VPSLLD        $0x10, Z0, Z0
-	VMOVDQU       Y0, (R9)
-	VEXTRACTI32X4 $0x02, Z0, 32(R9)
-	LEAQ          (R8)(SI*1), R8
-	ADDQ          $0x30, R9
-	DECQ          R10
-	JNE           word
-	ADDQ          $+24, BX
-	ADDQ          DI, DX
+	VMOVDQU       Y0, (DX)
+	VEXTRACTI32X4 $0x02, Z0, 32(DX)
+	LEAQ          (CX)(SI*1), CX
+	ADDQ          $0x30, DX
 	DECQ          AX
-	JNE           panel
+	JNE           word
 	VZEROUPPER
 	RET
 
 // func widenCols32H512Vec(panels int, words int, dst *uint32, src *uint16, lds int, stride int)
-// Requires: AVX, AVX512BW, AVX512F
+// Requires: AVX, AVX512F
 TEXT ·widenCols32H512Vec(SB), NOSPLIT, $0-48
-	MOVQ  panels+0(FP), AX
-	MOVQ  words+8(FP), CX
-	MOVQ  dst+16(FP), DX
-	MOVQ  src+24(FP), BX
-	MOVQ  lds+32(FP), SI
-	MOVQ  stride+40(FP), DI
-	SHLQ  $0x01, SI
-	SHLQ  $0x02, DI
-	MOVL  $0xaaaaaaaa, R8
-	KMOVD R8, K2
+	MOVQ words+8(FP), AX
+	MOVQ dst+16(FP), CX
+	MOVQ src+24(FP), DX
+	MOVQ lds+32(FP), BX
+	SHLQ $0x01, BX
+	MOVQ panels+0(FP), SI
+	MOVQ stride+40(FP), DI
+	SHLQ $0x02, DI
 
 panel:
-	MOVQ BX, R8
-	MOVQ DX, R9
-	MOVQ CX, R10
+	MOVQ DX, R8
+	MOVQ CX, R9
+	MOVQ AX, R10
 
 word:
 	VPMOVZXWD (R8), Z0
@@ -8473,35 +8588,64 @@ word:
 	VPSLLD    $0x10, Z1, Z1
 	VMOVDQU32 Z0, (R9)
 	VMOVDQU32 Z1, 64(R9)
-	LEAQ      (R8)(SI*1), R8
+	LEAQ      (R8)(BX*1), R8
 	ADDQ      $0x80, R9
 	DECQ      R10
 	JNE       word
-	ADDQ      $+64, BX
-	ADDQ      DI, DX
-	DECQ      AX
+	ADDQ      $+64, DX
+	ADDQ      DI, CX
+	DECQ      SI
 	JNE       panel
 	VZEROUPPER
 	RET
 
-// func widenCols48H512Vec(panels int, words int, dst *uint32, src *uint16, lds int, stride int)
+// func widenCols32PartH512Vec(live int, words int, dst *uint32, src *uint16, lds int)
 // Requires: AVX, AVX512BW, AVX512F
+TEXT ·widenCols32PartH512Vec(SB), NOSPLIT, $0-40
+	MOVQ     words+8(FP), AX
+	MOVQ     dst+16(FP), DX
+	MOVQ     src+24(FP), BX
+	MOVQ     lds+32(FP), SI
+	SHLQ     $0x01, SI
+	MOVQ     live+0(FP), CX
+	MOVQ     $0x0000000000000001, DI
+	SHLQ     CL, DI
+	DECQ     DI
+	KMOVD    DI, K3
+	KSHIFTRD $0x10, K3, K4
+	MOVQ     BX, CX
+	MOVQ     AX, AX
+
+word:
+	VPMOVZXWD.Z (CX), K3, Z0
+	VPSLLD      $0x10, Z0, Z0
+	VPMOVZXWD.Z 32(CX), K4, Z1
+	VPSLLD      $0x10, Z1, Z1
+	VMOVDQU32   Z0, (DX)
+	VMOVDQU32   Z1, 64(DX)
+	LEAQ        (CX)(SI*1), CX
+	ADDQ        $0x80, DX
+	DECQ        AX
+	JNE         word
+	VZEROUPPER
+	RET
+
+// func widenCols48H512Vec(panels int, words int, dst *uint32, src *uint16, lds int, stride int)
+// Requires: AVX, AVX512F
 TEXT ·widenCols48H512Vec(SB), NOSPLIT, $0-48
-	MOVQ  panels+0(FP), AX
-	MOVQ  words+8(FP), CX
-	MOVQ  dst+16(FP), DX
-	MOVQ  src+24(FP), BX
-	MOVQ  lds+32(FP), SI
-	MOVQ  stride+40(FP), DI
-	SHLQ  $0x01, SI
-	SHLQ  $0x02, DI
-	MOVL  $0xaaaaaaaa, R8
-	KMOVD R8, K2
+	MOVQ words+8(FP), AX
+	MOVQ dst+16(FP), CX
+	MOVQ src+24(FP), DX
+	MOVQ lds+32(FP), BX
+	SHLQ $0x01, BX
+	MOVQ panels+0(FP), SI
+	MOVQ stride+40(FP), DI
+	SHLQ $0x02, DI
 
 panel:
-	MOVQ BX, R8
-	MOVQ DX, R9
-	MOVQ CX, R10
+	MOVQ DX, R8
+	MOVQ CX, R9
+	MOVQ AX, R10
 
 word:
 	VPMOVZXWD     (R8), Z0
@@ -8525,13 +8669,13 @@ word:
 	ADDQ          DI, R11
 	VMOVDQU       Y5, (R11)
 	VEXTRACTI32X4 $0x02, Z5, 32(R11)
-	LEAQ          (R8)(SI*1), R8
+	LEAQ          (R8)(BX*1), R8
 	ADDQ          $0x30, R9
 	DECQ          R10
 	JNE           word
-	ADDQ          $+96, BX
-	LEAQ          (DX)(DI*4), DX
-	DECQ          AX
+	ADDQ          $+96, DX
+	LEAQ          (CX)(DI*4), CX
+	DECQ          SI
 	JNE           panel
 	VZEROUPPER
 	RET

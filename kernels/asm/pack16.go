@@ -59,7 +59,7 @@ func (t Tiles16) pack(name string, dst []uint32, width int, src Operand, lds int
 	case t.code == avx512Tile12x32:
 		widenRows(dst, width, src, lds, lines, k)
 	case t.code == avx2Tile6x16 && trans:
-		packColsWide(asFloats(dst), width, src, lds, 0, lines, k)
+		packColsWide(asFloats(dst), width, src, lds, lines, k)
 	case t.code == avx2Tile6x16:
 		packRowsWide(asFloats(dst), width, src, lds, 0, lines, 0, k)
 	case t.code == bf16Tile12x32 && trans:
@@ -98,54 +98,69 @@ func packRows16(dst []uint32, width int, src Operand, lds, lines, k int) {
 	packRows16Generic(dst, width, src, lds, full, lines, 0, k)
 }
 
-// columnPacker packs words rows or pairs of rows of src, lds apart, to panels of
-// width columns, stride apart in dst. A width of 48 is four panels of 12 at a time.
-type columnPacker func(width, panels, words int, dst []uint32, src Operand, lds, stride int)
+// columnPackers pack words rows or pairs of rows of src, lds apart.
+type columnPackers struct {
+	// fours and panels fill n groups of four panels of 12, or panels of 32, stride
+	// apart in dst.
+	fours, panels func(n, words int, dst []uint32, src Operand, lds, stride int)
+	// part fills one panel of width, of which live columns exist.
+	part func(width, live, words int, dst []uint32, src Operand, lds int)
+}
 
-// packFullPanels goes through all full panels with a few rows at a time, see
-// packGroup. rows is what a word takes of src, perLine the words of a line, of which
-// it packs the first words.
-func packFullPanels(pack columnPacker, dst []uint32, width int, src Operand, lds, lines, rows, perLine, words int) {
-	panels, fours := lines/width, 0
-	if width == 12 {
-		fours = panels / 4
-	}
-	for w := 0; w < words && panels > 0; w += packGroup {
+// packColumns goes through all panels with a few rows at a time, see packGroup. rows
+// is what a word takes of src, perLine the words of a line in dst, of which it packs
+// the first words.
+func (c *columnPackers) packColumns(dst []uint32, width int, src Operand, lds, lines, rows, perLine, words int) {
+	for w := 0; w < words; w += packGroup {
 		n := min(packGroup, words-w)
-		s := src.From(rows * w * lds)
-		if fours > 0 {
-			pack(4*width, fours, n, dst[w*width:], s, lds, width*perLine)
+		s, l := src.From(rows*w*lds), 0
+		switch {
+		case width == 12 && lines >= 48:
+			l = lines / 48 * 48
+			c.fours(l/48, n, dst[w*width:], s, lds, width*perLine)
+		case width == 32 && lines >= 32:
+			l = lines / 32 * 32
+			c.panels(l/32, n, dst[w*width:], s, lds, width*perLine)
 		}
-		if rest := panels - 4*fours; rest > 0 {
-			pack(width, rest, n, dst[(4*fours*perLine+w)*width:], s.From(4*fours*width), lds, width*perLine)
+		for ; l < lines; l += width {
+			c.part(width, min(width, lines-l), n, dst[l*perLine+w*width:], s.From(l), lds)
 		}
 	}
 }
 
-// packCols16 leaves to the plain packers what does not fill panels and pairs.
+// packCols16 leaves to the plain packers the row that is no pair.
 func packCols16(dst []uint32, width int, src Operand, lds, lines, k int) {
-	packFullPanels(packPairs, dst, width, src, lds, lines, 2, (k+1)/2, k/2)
-	full := lines / width * width
-	packCols16Generic(dst, width, src, lds, 0, full, k&^1, k)
-	packCols16Generic(dst, width, src, lds, full, lines, 0, k)
+	pairColumns.packColumns(dst, width, src, lds, lines, 2, (k+1)/2, k/2)
+	packCols16Generic(dst, width, src, lds, 0, lines, k&^1, k)
 }
 
-func packPairs(width, panels, words int, dst []uint32, src Operand, lds, stride int) {
-	d := &dst[0]
-	switch {
-	case width == 48 && src.wide != nil:
-		packCols48F512Vec(panels, words, d, &src.wide[0], lds, stride)
-	case width == 48:
-		packCols48H512Vec(panels, words, d, &src.half[0], lds, stride)
-	case width == 12 && src.wide != nil:
-		packCols12F512Vec(panels, words, d, &src.wide[0], lds, stride)
-	case width == 12:
-		packCols12H512Vec(panels, words, d, &src.half[0], lds, stride)
-	case src.wide != nil:
-		packCols32F512Vec(panels, words, d, &src.wide[0], lds, stride)
-	default:
-		packCols32H512Vec(panels, words, d, &src.half[0], lds, stride)
-	}
+var pairColumns = columnPackers{
+	fours: func(n, words int, dst []uint32, src Operand, lds, stride int) {
+		if src.wide != nil {
+			packCols48F512Vec(n, words, &dst[0], &src.wide[0], lds, stride)
+		} else {
+			packCols48H512Vec(n, words, &dst[0], &src.half[0], lds, stride)
+		}
+	},
+	panels: func(n, words int, dst []uint32, src Operand, lds, stride int) {
+		if src.wide != nil {
+			packCols32F512Vec(n, words, &dst[0], &src.wide[0], lds, stride)
+		} else {
+			packCols32H512Vec(n, words, &dst[0], &src.half[0], lds, stride)
+		}
+	},
+	part: func(width, live, words int, dst []uint32, src Operand, lds int) {
+		switch d := &dst[0]; {
+		case width == 12 && src.wide != nil:
+			packCols12F512Vec(live, words, d, &src.wide[0], lds)
+		case width == 12:
+			packCols12H512Vec(live, words, d, &src.half[0], lds)
+		case src.wide != nil:
+			packCols32PartF512Vec(live, words, d, &src.wide[0], lds)
+		default:
+			packCols32PartH512Vec(live, words, d, &src.half[0], lds)
+		}
+	},
 }
 
 // line16 is how many elements the plain packers round at a time.

@@ -49,15 +49,14 @@ func packRowsWide(dst []float32, width int, src Operand, lds, first, lines, from
 	}
 }
 
-// packColsWide packs columns [first, lines) of src into panels of width, with first
-// a multiple of width.
-func packColsWide(dst []float32, width int, src Operand, lds, first, lines, k int) {
+// packColsWide packs lines columns of src into panels of width.
+func packColsWide(dst []float32, width int, src Operand, lds, lines, k int) {
 	var tmp [wideRows * wideLines]float32
 	words := (k + 1) &^ 1
 	group := wideLines / width * width
 	for kk := 0; kk < k; kk += wideRows {
 		rows := min(wideRows, k-kk)
-		for l := first; l < lines; l += group {
+		for l := 0; l < lines; l += group {
 			n := min(group, lines-l)
 			panels := (n + width - 1) / width
 			for r := range rows {
@@ -69,7 +68,7 @@ func packColsWide(dst []float32, width int, src Operand, lds, first, lines, k in
 		}
 	}
 	if k < words {
-		for l := first; l < lines; l += width {
+		for l := 0; l < lines; l += width {
 			clear(dst[(l/width*words+k)*width:][:width])
 		}
 	}
@@ -102,32 +101,40 @@ func widenRows(dst []uint32, width int, src Operand, lds, lines, k int) {
 
 // widenCols is packColsWide with AVX-512.
 func widenCols(dst []uint32, width int, src Operand, lds, lines, k int) {
-	words, full := (k+1)&^1, lines/width*width
-	packFullPanels(widenPanels, dst, width, src, lds, lines, 1, words, k)
-	if k < words {
-		for l := 0; l < full; l += width {
-			clear(dst[(l/width*words+k)*width:][:width])
-		}
+	words := (k + 1) &^ 1
+	wideColumns.packColumns(dst, width, src, lds, lines, 1, words, k)
+	for l := 0; l < lines && k < words; l += width {
+		clear(dst[(l/width*words+k)*width:][:width])
 	}
-	packColsWide(asFloats(dst), width, src, lds, full, lines, k)
 }
 
-func widenPanels(width, panels, words int, dst []uint32, src Operand, lds, stride int) {
-	d := &dst[0]
-	switch {
-	case width == 48 && src.wide != nil:
-		widenCols48F512Vec(panels, words, d, &src.wide[0], lds, stride)
-	case width == 48:
-		widenCols48H512Vec(panels, words, d, &src.half[0], lds, stride)
-	case width == 12 && src.wide != nil:
-		widenCols12F512Vec(panels, words, d, &src.wide[0], lds, stride)
-	case width == 12:
-		widenCols12H512Vec(panels, words, d, &src.half[0], lds, stride)
-	case src.wide != nil:
-		widenCols32F512Vec(panels, words, d, &src.wide[0], lds, stride)
-	default:
-		widenCols32H512Vec(panels, words, d, &src.half[0], lds, stride)
-	}
+var wideColumns = columnPackers{
+	fours: func(n, words int, dst []uint32, src Operand, lds, stride int) {
+		if src.wide != nil {
+			widenCols48F512Vec(n, words, &dst[0], &src.wide[0], lds, stride)
+		} else {
+			widenCols48H512Vec(n, words, &dst[0], &src.half[0], lds, stride)
+		}
+	},
+	panels: func(n, words int, dst []uint32, src Operand, lds, stride int) {
+		if src.wide != nil {
+			widenCols32F512Vec(n, words, &dst[0], &src.wide[0], lds, stride)
+		} else {
+			widenCols32H512Vec(n, words, &dst[0], &src.half[0], lds, stride)
+		}
+	},
+	part: func(width, live, words int, dst []uint32, src Operand, lds int) {
+		switch d := &dst[0]; {
+		case width == 12 && src.wide != nil:
+			widenCols12F512Vec(live, words, d, &src.wide[0], lds)
+		case width == 12:
+			widenCols12H512Vec(live, words, d, &src.half[0], lds)
+		case src.wide != nil:
+			widenCols32PartF512Vec(live, words, d, &src.wide[0], lds)
+		default:
+			widenCols32PartH512Vec(live, words, d, &src.half[0], lds)
+		}
+	},
 }
 
 // packRowsVec packs 8*blocks columns of width rows.

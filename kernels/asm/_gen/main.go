@@ -81,8 +81,8 @@ func kernels() {
 		for _, s := range sources {
 			packRows16(12, s, f)
 			packRows16(32, s, f)
-			for _, width := range []int{12, 32, 48} {
-				packCols16(width, s, f)
+			for _, way := range columnWays {
+				packCols16(way, s, f)
 			}
 		}
 	}

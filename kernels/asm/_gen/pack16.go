@@ -166,26 +166,47 @@ func loadWords(at Mem, i int, s source, f form) {
 	}
 }
 
+// columns is a way through columns as stored: panels of 12 or 32 columns, of which
+// the last may have fewer, or four panels of 12 at a time, which three vectors hold.
+type columns struct {
+	suffix string
+	width  int // columns a time
+	tile   int // columns of a panel
+	part   bool
+	doc    string
+}
+
+var columnWays = []columns{
+	{"12", 12, 12, true, "a panel of 12 columns, of which live exist, the others 0"},
+	{"32", 32, 32, false, "panels of 32 columns, stride apart in dst"},
+	{"32Part", 32, 32, true, "a panel of 32 columns, of which live exist, the others 0"},
+	{"48", 48, 12, false, "groups of four panels of 12 columns, panels stride apart in dst"},
+}
+
 // packCols16 emits the packer for columns as stored: rows or pairs of rows through
-// all panels, which are 12 or 32 columns wide. 48 stands for four panels of 12 at a
-// time, which three vectors hold.
-func packCols16(width int, s source, f form) {
-	name := fmt.Sprintf("%sCols%d%s512Vec", f.name, width, s.suffix)
-	what := map[int]string{12: "panels of 12 columns", 32: "panels of 32 columns", 48: "groups of four panels of 12 columns"}[width]
-	begin(name, fmt.Sprintf("func(panels, words int, dst *uint32, src %s, lds, stride int)", s.ctype),
-		fmt.Sprintf("%s packs %d*words rows of src, lds apart, to %s, panels stride apart in dst, as %s. panels and words are above 0.", name, f.terms, what, f.what))
-	panels, words, dst, src := param("panels"), param("words"), param("dst"), param("src")
-	lds, stride := param("lds"), param("stride")
+// all panels.
+func packCols16(way columns, s source, f form) {
+	width := way.width
+	name := fmt.Sprintf("%sCols%s%s512Vec", f.name, way.suffix, s.suffix)
+	signature := "func(panels, words int, dst *uint32, src %s, lds, stride int)"
+	if way.part {
+		signature = "func(live, words int, dst *uint32, src %s, lds int)"
+	}
+	begin(name, fmt.Sprintf(signature, s.ctype),
+		fmt.Sprintf("%s packs %d*words rows of src, lds apart, to %s, as %s. Counts are above 0.", name, f.terms, way.doc, f.what))
+	words, dst, src, lds := param("words"), param("dst"), param("src"), param("lds")
+	var panels, stride GPVirtual
 	SHLQ(Imm(s.shift), lds)
-	SHLQ(Imm(2), stride)
-	high, some := GP32(), GP32()
-	MOVL(U32(0xaaaaaaaa), high) // the upper halves of words
-	KMOVD(high, K2)
-	if width == 12 {
-		MOVL(U32(1<<12-1), some)
-		KMOVW(some, K3)
+	if way.part {
+		liveMasks()
+	} else {
+		panels, stride = param("panels"), param("stride")
+		SHLQ(Imm(2), stride)
 	}
 	if s.shift == 2 {
+		high := GP32()
+		MOVL(U32(0xaaaaaaaa), high) // the upper halves of words
+		KMOVD(high, K2)
 		round512.load()
 	}
 	from, to, left := GP64(), GP64(), GP64()
@@ -195,7 +216,7 @@ func packCols16(width int, s source, f form) {
 	MOVQ(words, left)
 	Label("word")
 	for v := range (width + 15) / 16 {
-		columnWords(Mem{Base: from, Disp: s.bytes(16 * v)}, lds, v, width, s, f)
+		columnWords(Mem{Base: from, Disp: s.bytes(16 * v)}, lds, v, way.part, s, f)
 	}
 	switch width {
 	case 12:
@@ -217,13 +238,13 @@ func packCols16(width int, s source, f form) {
 		}
 	}
 	LEAQ(Mem{Base: from, Index: lds, Scale: uint8(f.terms)}, from)
-	tile := width
-	if width == 48 {
-		tile = 12
-	}
-	ADDQ(Imm(uint64(4*tile)), to)
+	ADDQ(Imm(uint64(4*way.tile)), to)
 	DECQ(left)
 	JNE(LabelRef("word"))
+	if way.part {
+		end()
+		return
+	}
 	ADDQ(I32(int32(s.bytes(width))), src)
 	if width == 48 {
 		LEAQ(Mem{Base: dst, Index: stride, Scale: 4}, dst)
@@ -235,16 +256,29 @@ func packCols16(width int, s source, f form) {
 	end()
 }
 
-// columnWords sets register v to the words of up to sixteen columns at at.
-func columnWords(at Mem, lds GPVirtual, v, width int, s source, f form) {
+// liveMasks sets K3 and K4 to the first live of 32 lanes.
+func liveMasks() {
+	live, ones := param("live"), GP64()
+	MOVQ(live, RCX)
+	MOVQ(U64(1), ones)
+	SHLQ(CL, ones)
+	DECQ(ones)
+	KMOVD(ones.As32(), K3)
+	KSHIFTRD(Imm(16), K3, K4)
+}
+
+// columnWords sets register v to the words of up to sixteen columns at at, of all or
+// of those in the mask.
+func columnWords(at Mem, lds GPVirtual, v int, masked bool, s source, f form) {
+	mask := [...]Register{K3, K4, nil}[v]
 	load := func(from Mem, z VecPhysical) {
 		switch {
-		case s.shift == 2 && width == 12:
-			VMOVUPS_Z(from, K3, z)
+		case s.shift == 2 && masked:
+			VMOVUPS_Z(from, mask, z)
 		case s.shift == 2:
 			VMOVUPS(from, z)
-		case width == 12:
-			VPMOVZXWD_Z(from, K3, z)
+		case masked:
+			VPMOVZXWD_Z(from, mask, z)
 		default:
 			VPMOVZXWD(from, z)
 		}
