@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Generated files must be what their generators write today. A generator is a
 # module of its own in a folder _gen; `go run . -check ..` inside it compares and
-# fails when the committed file is stale. The Unicode tables need the npm package
+# fails when the committed file is stale; its own tests run as well. The Unicode tables need the npm package
 # of the Unicode data as well.
 source "$(dirname "$0")/lib.sh"
 need_go
@@ -11,7 +11,7 @@ for dir in $(git ls-files --cached --others --exclude-standard '*_gen/go.mod' | 
 	found=1
 	if grep -q '"-check"' "$dir"/*.go; then
 		say "$dir"
-		(cd "$dir" && go run . -check ..)
+		(cd "$dir" && go run . -check .. && go test .)
 	elif [ "$dir" = tokenize/_gen ]; then
 		if ! command -v npm >/dev/null; then
 			skip "$dir: npm is not installed, so the Unicode data cannot be fetched"

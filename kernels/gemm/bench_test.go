@@ -53,6 +53,41 @@ func benchShape(b *testing.B, pool *par.Pool, s *Scratch, shape Shape) {
 	b.ReportMetric(best/bestPeak, "of-peak")
 }
 
+// BenchmarkPlan16 runs products of float32 operands and of bfloat16 ones with a
+// bfloat16 result, on one thread.
+func BenchmarkPlan16(b *testing.B) {
+	pool := newPool(b, 1)
+	s := NewScratch(1, nil)
+	for _, shape := range Shapes() {
+		x, y, z := make([]float32, shape.M*shape.K), make([]float32, shape.K*shape.N), make([]float32, shape.M*shape.N)
+		r := rand.New(rand.NewPCG(13, 14))
+		fill(r, x)
+		fill(r, y)
+		xh, yh, zh := halfOf(x), halfOf(y), make([]uint16, len(z))
+		lda, ldb, ldc := shape.Strides()
+		wide := NewPlan16[float32, float32](s, pool, shape.TransA(), shape.TransB(), shape.M, shape.N, shape.K, lda, ldb, ldc, false)
+		half := NewPlan16[uint16, uint16](s, pool, shape.TransA(), shape.TransB(), shape.M, shape.N, shape.K, lda, ldb, ldc, false)
+		for name, product := range map[string]func(){
+			"f32":  func() { wide.Run(x, y, z) },
+			"bf16": func() { half.RunRounded(xh, yh, zh) },
+		} {
+			b.Run(fmt.Sprintf("operands=%s/%v", name, shape), func(b *testing.B) {
+				var best, bestPeak float64
+				for b.Loop() {
+					start := time.Now()
+					product()
+					best = max(best, shape.FLOPs()/time.Since(start).Seconds())
+					start = time.Now()
+					flops := asm.PeakBF16(peakRounds)
+					bestPeak = max(bestPeak, float64(flops)/time.Since(start).Seconds())
+				}
+				b.ReportMetric(best/1e9, "GFLOP/s")
+				b.ReportMetric(best/bestPeak, "of-peak")
+			})
+		}
+	}
+}
+
 // BenchmarkTile runs the micro-kernels alone at depth 256.
 func BenchmarkTile(b *testing.B) {
 	for _, tiles := range asm.TileSets() {

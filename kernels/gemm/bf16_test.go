@@ -386,6 +386,37 @@ func TestGuardPage16(t *testing.T) {
 	}
 }
 
+// TestRowsDoNotDependOnM16: a row of C has the same bits in a product of any height,
+// and a column in one of any width, rounded or not.
+func TestRowsDoNotDependOnM16(t *testing.T) {
+	r := rand.New(rand.NewPCG(43, 44))
+	pool := newPool(t, 2)
+	s := newScratch(2, nil, small, asm.BestTiles())
+	set := asm.BestTiles16()
+	for _, transB := range []bool{false, true} {
+		whole := &product{transB: transB, m: 61, n: 75, k: 77}
+		whole.stride(0)
+		a, b, c := operands(r, whole, func(n int) []float32 { return make([]float32, n) })
+		storage("", a, b).plan(whole, s, set, pool, c)
+		for range 20 {
+			part := *whole
+			from := r.IntN(whole.m)
+			part.m, part.n = 1+r.IntN(whole.m-from), 1+r.IntN(whole.n)
+			part.ldc = part.n
+			run := storage("", a[from*part.lda:], b)
+			got, half := make([]float32, part.m*part.n), make([]uint16, part.m*part.n)
+			run.plan(&part, s, set, pool, got)
+			run.round(&part, s, set, pool, half)
+			for i, v := range got {
+				want := c[(from+i/part.n)*whole.ldc+i%part.n]
+				if math.Float32bits(v) != math.Float32bits(want) || half[i] != uint16(num.ToBF16(want)) {
+					t.Fatalf("transB=%t: rows %d to %d of %d columns: element %d is %g and %#04x, in the whole %g", transB, from, from+part.m, part.n, i, v, half[i], want)
+				}
+			}
+		}
+	}
+}
+
 // TestRejects16: shapes and slices that would let assembly leave the slices.
 func TestRejects16(t *testing.T) {
 	pool := newPool(t, 2)

@@ -197,9 +197,9 @@ func (t *tileKernel) emit(from layout) {
 }
 
 // flushSubnormals makes the processor take subnormal operands as zeros and turn
-// subnormal results into zeros, until the function it returns. No goroutine switch
-// and no other Go code comes between, and a signal handler starts with a state of
-// its own.
+// subnormal results into zeros, until the function it returns. Goroutines are never
+// switched inside assembly, so that no other code computes meanwhile but a signal
+// handler's, to which subnormal numbers mean nothing.
 func flushSubnormals() (restore func()) {
 	const denormalsAreZeros, flushToZero = 1 << 6, 1 << 15
 	old, changed := AllocLocal(8), GP32()
