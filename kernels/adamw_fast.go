@@ -23,7 +23,7 @@ func adamwFast(h gpu.Host, a *AdamWArgs) func() {
 			asm.AdamStep:     float32(lr * float64(hyper[4])),
 			asm.AdamRootBias: float32(math.Sqrt(float64(hyper[5]))),
 			asm.AdamEps:      hyper[3],
-			asm.AdamKeep:     float32(1 - lr*float64(a.WeightDecay)),
+			asm.AdamKeep:     float32(1 - float64(lr*float64(a.WeightDecay))), // not fused, on any architecture
 			asm.AdamScale:    scale[0],
 		}
 		pool.For(len(p), elementGrain, part)

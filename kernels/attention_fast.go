@@ -140,7 +140,8 @@ func (w *attnForward) block(start, q0, q1, q int) {
 	for i := range rows {
 		row := w.s[i*n : (i+1)*n]
 		seen := row[:q0-start+i+1]
-		top := asm.Max(seen) * w.scale
+		// Rounded, or arm64 would fuse the product into the sum below.
+		top := float32(asm.Max(seen) * w.scale)
 		sum := asm.ExpSum(seen, seen, w.scale, top)
 		w.sums[i] = sum
 		clear(row[len(seen):])

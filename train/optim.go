@@ -62,7 +62,8 @@ func (o Optim) Rate(k, steps int64) float64 {
 		return o.LR * float64(k) / float64(o.Warmup)
 	}
 	x := float64(k-o.Warmup) / float64(steps-o.Warmup+1)
-	return o.LR * (o.MinRatio + (1-o.MinRatio)*0.5*(1+math.Cos(math.Pi*x)))
+	// The product is rounded, so that no architecture fuses it into the sum.
+	return o.LR * (o.MinRatio + float64((1-o.MinRatio)*0.5*(1+math.Cos(math.Pi*x))))
 }
 
 // hyperLen is the number of floats uploaded for every step: the eight of
