@@ -30,8 +30,14 @@ func PolicyOf(name string) (Policy, error) {
 	return Policy{}, fmt.Errorf("precision %q; it must be f32 or bf16", name)
 }
 
-// AutoPolicy is the policy of a run that leaves the choice to this program: f32.
-func AutoPolicy() Policy { return Policy{Act: gpu.F32} }
+// AutoPolicy is the policy of a run that leaves the choice to this program: BF16
+// where its products are faster than those of F32, else F32.
+func AutoPolicy() Policy {
+	if kernels.FastBF16() {
+		return Policy{Act: gpu.BF16}
+	}
+	return Policy{Act: gpu.F32}
+}
 
 // String returns the name that PolicyOf takes.
 func (p Policy) String() string { return p.Act.String() }

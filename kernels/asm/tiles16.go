@@ -159,6 +159,11 @@ func (t Tiles16) Cut(panel []uint32, k int) {
 	}
 }
 
+// FastBF16 tells whether products of bfloat16 are faster than products of float32 on
+// this processor: it has VDPBF16PS, and that makes more operations a second than two
+// fused multiply-adds.
+func FastBF16() bool { return fastPairs }
+
 // PeakBF16 runs n rounds of the multiply-adds of BestTiles16 on registers alone
 // and returns the number of floating point operations made, as FMAPeak does for
 // float32. Where products of bfloat16 run on the float32 units, the peak is

@@ -102,7 +102,7 @@ type Train struct {
 	Devices    int     `yaml:"devices" default:"1" min:"1" max:"64" weights:"no" doc:"devices, a power of two (logical ones on the CPU)"`
 	Threads    int     `yaml:"threads" default:"0" min:"0" max:"1024" weights:"no" doc:"CPU threads of one device; 0 = share all cores"`
 	Seed       uint64  `yaml:"seed" default:"0" doc:"seed of the initial weights, and of the order unless data.seed is set"`
-	Precision  string  `yaml:"precision" default:"auto" enum:"auto|f32|bf16" doc:"of activations and products; auto = f32"`
+	Precision  string  `yaml:"precision" default:"auto" enum:"auto|f32|bf16" doc:"of activations and products; auto = bf16 where the processor is faster at it, else f32; kept on resume"`
 }
 
 // Optim is AdamW with decoupled, learning-rate-scaled decay:

@@ -11,6 +11,7 @@ import (
 	"testing"
 
 	"refrain/internal/golden"
+	"refrain/model"
 )
 
 // TestErrors compares every message with the script, word by word.
@@ -134,7 +135,7 @@ func TestResolvedRoundTrip(t *testing.T) {
 
 func TestYAMLGolden(t *testing.T) {
 	text := "model:\n  preset: micro-1M\n  tie: true\ndata:\n  store: corpus\ntrain:\n  epochs: 8\n"
-	r, err := Parse("run.yaml", []byte(text), []string{"optim.lr=2e-3", "data.seq=256"})
+	r, err := Parse("run.yaml", []byte(text), []string{"optim.lr=2e-3", "data.seq=256", "train.precision=bf16"})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -389,4 +390,38 @@ func ExampleLoad() {
 	// Output:
 	// c.yaml:2:3: unknown key "wieght_decay" in optim - did you mean "weight_decay"?
 	// 1 problem; nothing was started.
+}
+
+// TestPrecision: "auto" is what the machine is good at, is never left standing, and
+// gives way to a run that began otherwise; what is said outright does not.
+func TestPrecision(t *testing.T) {
+	load := func(o ...string) *Resolved {
+		t.Helper()
+		r, err := Parse("c.yaml", nil, append([]string{"model.preset=micro-1M", "data.store=s", "train.epochs=1"}, o...))
+		if err != nil {
+			t.Fatal(err)
+		}
+		return r
+	}
+	f32, bf16, open := load("train.precision=f32"), load("train.precision=bf16"), load()
+	auto := load("train.precision=auto")
+	if p := model.AutoPolicy().String(); open.Config.Train.Precision != p || auto.Config.Train.Precision != p || open.Origin("train.precision").Kind != FromRule {
+		t.Errorf("left open it is %s, auto is %s (%v); want %s", open.Config.Train.Precision, auto.Config.Train.Precision, open.Origin("train.precision"), p)
+	}
+	if f32.Hash() == bf16.Hash() {
+		t.Error("the precision is not in the hash")
+	}
+	for _, began := range []*Resolved{f32, bf16} {
+		want := began.Config.Train.Precision
+		for _, o := range []*Resolved{open, auto} {
+			if k := o.Keep(began); k.Config.Train.Precision != want || k.Hash() != began.Hash() || o.Config.Train.Precision != model.AutoPolicy().String() {
+				t.Errorf("kept %s of a run in %s; hash %.8s, want %.8s", k.Config.Train.Precision, want, k.Hash(), began.Hash())
+			}
+		}
+		for _, said := range []*Resolved{f32, bf16} {
+			if said.Keep(began) != said {
+				t.Errorf("%s said outright gave way to %s", said.Config.Train.Precision, want)
+			}
+		}
+	}
 }
