@@ -9,20 +9,70 @@ import (
 // pieceCache maps pieces to their ids. It has two tables: pieces of up to 15 bytes
 // sit in 32-byte entries with up to four ids, two entries a cache line; pieces of 16
 // to 256 bytes sit in an arena. Longer ones are not worth keeping. When it has grown
-// to its budget it is emptied and starts again from the vocabulary.
+// to its budget it is emptied and starts again from the vocabulary, in the memory that
+// it has.
 type pieceCache struct {
 	slots []cacheEntry
 	used  int
-	spill []uint32 // ids of short pieces with more than four
 
 	long     []longEntry
 	longUsed int
-	keys     []byte
-	ids      []uint32
+	keys     arena[byte]
+	ids      arena[uint32] // of long pieces, and of short ones with more than four
 
 	maxSlots int
-	maxLong  int // bytes of long, keys, ids and spill together
+	maxLong  int // bytes of long, keys and ids together
 	wipes    int64
+}
+
+// arena holds slices one after another in blocks of one size, so that growing copies
+// nothing and leaves nothing behind. An offset is the number of the block and the place
+// in it.
+type arena[T any] struct {
+	blocks [][]T
+	used   int // blocks in use; the others are kept
+}
+
+const (
+	arenaBytes = 8 << 10
+	arenaBits  = 13 // any place in a block of bytes
+)
+
+// missing is how many blocks add has to make for n elements.
+func (a *arena[T]) missing(n int) int {
+	if n == 0 || a.used < len(a.blocks) || a.used > 0 && cap(a.blocks[a.used-1])-len(a.blocks[a.used-1]) >= n {
+		return 0
+	}
+	return 1
+}
+
+// empty keeps the blocks that were in use for what comes.
+func (a *arena[T]) empty() {
+	clear(a.blocks[a.used:])
+	a.blocks = a.blocks[:a.used]
+	a.used = 0
+}
+
+// add copies v, which is shorter than a block, and returns its offset.
+func (a *arena[T]) add(v []T) uint32 {
+	if a.used == 0 || cap(a.blocks[a.used-1])-len(a.blocks[a.used-1]) < len(v) {
+		if a.used == len(a.blocks) {
+			var one T
+			a.blocks = append(a.blocks, make([]T, 0, arenaBytes/int(unsafe.Sizeof(one))))
+		}
+		a.blocks[a.used] = a.blocks[a.used][:0]
+		a.used++
+	}
+	b := &a.blocks[a.used-1]
+	at := uint32(a.used-1)<<arenaBits | uint32(len(*b))
+	*b = append(*b, v...)
+	return at
+}
+
+// get is what stands at an offset.
+func (a *arena[T]) get(at, n uint32) []T {
+	from := at & (1<<arenaBits - 1)
+	return a.blocks[at>>arenaBits][from : from+n]
 }
 
 type cacheEntry struct {
@@ -34,7 +84,7 @@ const (
 	entryBytes = 32
 	idBits     = 24
 	idMask     = 1<<idBits - 1
-	spilled    = 0xff // then ids[1] and ids[2] are offset and number in spill
+	spilled    = 0xff // then ids[1] and ids[2] are offset and number in the arena
 	maxKey     = 15
 	maxLongKey = 256
 	minSlots   = 1 << 10
@@ -42,6 +92,7 @@ const (
 	minLong    = 1 << 8
 	// Room for a table of minLong entries and what they hold, whatever the budget.
 	minLongBytes = 64 << 10
+	maxLongBytes = 1 << 30 // what offsets reach
 	defaultSize  = 64 << 20
 )
 
@@ -82,16 +133,32 @@ func newPieceCache(t *Tokenizer, budget int) pieceCache {
 		budget = defaultSize
 	}
 	budget = max(budget, minBudget)
-	c := pieceCache{maxLong: max(budget/4, minLongBytes)}
+	c := pieceCache{maxLong: min(max(budget/4, minLongBytes), maxLongBytes)}
 	c.maxSlots = 1 << (bits.Len(uint(budget/4*3/entryBytes)) - 1)
 	size := minSlots
 	for size < c.maxSlots && size < 4*len(t.analysis().seeds) {
 		size *= 2
 	}
-	c.slots = newEntries(size)
 	c.long = make([]longEntry, minLong)
+	if ready := t.seeded(); len(ready.slots) == size && 4*ready.used <= c.maxSlots {
+		c.slots, c.used = newEntries(size), ready.used
+		copy(c.slots, ready.slots)
+		return c
+	}
+	c.slots = newEntries(size)
 	c.seed(t)
 	return c
+}
+
+// seedTable is a short table with all seeds, which new encoders copy.
+func (t *Tokenizer) seedTable() *pieceCache {
+	size := minSlots
+	for size < 4*len(t.analysis().seeds) {
+		size *= 2
+	}
+	c := pieceCache{slots: make([]cacheEntry, size), maxSlots: size}
+	c.seed(t)
+	return &c
 }
 
 // seed puts in the tokens that stand for a piece of their bytes, as far as they fill
@@ -131,8 +198,12 @@ func (c *pieceCache) slot(lo, hi uint64) *cacheEntry {
 
 // put stores the ids of a short piece in e, the free entry that slot gave.
 func (c *pieceCache) put(t *Tokenizer, e *cacheEntry, lo, hi uint64, ids []uint32) {
-	if 2*(c.used+1) > len(c.slots) && len(c.slots) >= c.maxSlots || c.longBytes() > c.maxLong {
-		c.wipe(t)
+	inArena := 0
+	if len(ids) > len(e.ids) {
+		inArena = len(ids)
+	}
+	if 2*(c.used+1) > len(c.slots) && len(c.slots) >= c.maxSlots || !c.hasRoom(0, inArena) {
+		c.makeRoom(t, 0, inArena)
 		if e = c.slot(lo, hi); e.hi != 0 {
 			return // a seed is back
 		}
@@ -142,8 +213,7 @@ func (c *pieceCache) put(t *Tokenizer, e *cacheEntry, lo, hi uint64, ids []uint3
 		copy(e.ids[:], ids)
 		e.ids[0] |= uint32(len(ids)) << idBits
 	} else {
-		e.ids = [4]uint32{spilled << idBits, uint32(len(c.spill)), uint32(len(ids))}
-		c.spill = append(c.spill, ids...)
+		e.ids = [4]uint32{spilled << idBits, c.ids.add(ids), uint32(len(ids))}
 	}
 	c.used++
 	c.growSlots()
@@ -168,7 +238,7 @@ func (c *pieceCache) longSlot(h uint64, piece []byte) *longEntry {
 	mask := uint64(len(c.long) - 1)
 	for i := h & mask; ; i = (i + 1) & mask {
 		e := &c.long[i]
-		if e.keyLen == 0 || e.hash == h && int(e.keyLen) == len(piece) && string(c.keys[e.key:e.key+e.keyLen]) == string(piece) {
+		if e.keyLen == 0 || e.hash == h && int(e.keyLen) == len(piece) && string(c.keys.get(e.key, e.keyLen)) == string(piece) {
 			return e
 		}
 	}
@@ -176,41 +246,60 @@ func (c *pieceCache) longSlot(h uint64, piece []byte) *longEntry {
 
 // putLong stores the ids of a piece of 16 to 256 bytes.
 func (c *pieceCache) putLong(t *Tokenizer, h uint64, piece []byte, ids []uint32) {
-	if c.longBytes()+len(piece)+4*len(ids) > c.maxLong {
-		if c.longUsed == 0 && len(c.spill) == 0 {
-			return // the budget is too small to keep anything
-		}
-		c.wipe(t)
+	if 2*(c.longUsed+1) > len(c.long) && !c.growLong() || !c.hasRoom(len(piece), len(ids)) {
+		c.makeRoom(t, len(piece), len(ids))
 	}
-	*c.longSlot(h, piece) = longEntry{h, uint32(len(c.keys)), uint32(len(piece)), uint32(len(c.ids)), uint32(len(ids))}
-	c.keys = append(c.keys, piece...)
-	c.ids = append(c.ids, ids...)
-	if c.longUsed++; 2*c.longUsed > len(c.long) {
-		old := c.long
-		c.long = make([]longEntry, 2*len(old))
-		mask := uint64(len(c.long) - 1)
-		for _, e := range old {
-			if e.keyLen != 0 {
-				i := e.hash & mask
-				for c.long[i].keyLen != 0 {
-					i = (i + 1) & mask
-				}
-				c.long[i] = e
+	*c.longSlot(h, piece) = longEntry{h, c.keys.add(piece), uint32(len(piece)), c.ids.add(ids), uint32(len(ids))}
+	c.longUsed++
+}
+
+// growLong doubles the long table. It may take half of what there is for long pieces,
+// else there would be a large table of few pieces.
+func (c *pieceCache) growLong() bool {
+	more := len(c.long) * longEntryBytes
+	if 2*more > c.maxLong/2 || c.longBytes()+more > c.maxLong {
+		return false
+	}
+	old := c.long
+	c.long = make([]longEntry, 2*len(old))
+	mask := uint64(len(c.long) - 1)
+	for _, e := range old {
+		if e.keyLen != 0 {
+			i := e.hash & mask
+			for c.long[i].keyLen != 0 {
+				i = (i + 1) & mask
 			}
+			c.long[i] = e
 		}
 	}
+	return true
 }
 
 func (c *pieceCache) longBytes() int {
-	return len(c.long)*longEntryBytes + cap(c.keys) + 4*cap(c.ids) + 4*cap(c.spill)
+	return len(c.long)*longEntryBytes + arenaBytes*(len(c.keys.blocks)+len(c.ids.blocks))
 }
 
-// wipe empties the cache to what it was when new.
+// hasRoom says whether a key and ids fit into the budget.
+func (c *pieceCache) hasRoom(keyLen, numIDs int) bool {
+	blocks := c.keys.missing(keyLen) + c.ids.missing(numIDs)
+	return blocks == 0 || c.longBytes()+blocks*arenaBytes <= c.maxLong
+}
+
+// makeRoom empties the cache so that a key and ids fit.
+func (c *pieceCache) makeRoom(t *Tokenizer, keyLen, numIDs int) {
+	c.wipe(t)
+	if !c.hasRoom(keyLen, numIDs) { // all blocks are of the other kind
+		c.keys.blocks, c.ids.blocks = nil, nil
+	}
+}
+
+// wipe empties the cache to what it was when new, but keeps the memory in use.
 func (c *pieceCache) wipe(t *Tokenizer) {
 	clear(c.slots)
 	c.used = 0
-	c.spill, c.keys, c.ids = nil, nil, nil
-	c.long = make([]longEntry, minLong)
+	c.keys.empty()
+	c.ids.empty()
+	clear(c.long)
 	c.longUsed = 0
 	c.wipes++
 	c.seed(t)

@@ -145,7 +145,7 @@ func (e *Encoder) appendShort(dst []uint32, piece []byte, lo, hi uint64) []uint3
 	if k.hi != 0 {
 		count := k.ids[0] >> idBits
 		if count == spilled {
-			return append(dst, e.cache.spill[k.ids[1]:k.ids[1]+k.ids[2]]...)
+			return append(dst, e.cache.ids.get(k.ids[1], k.ids[2])...)
 		}
 		for _, id := range k.ids[:count] {
 			dst = append(dst, id&idMask)
@@ -168,7 +168,7 @@ func (e *Encoder) appendLong(dst []uint32, piece []byte) []uint32 {
 	}
 	h := hashBytes(piece)
 	if k := e.cache.longSlot(h, piece); k.keyLen != 0 {
-		return append(dst, e.cache.ids[k.ids:k.ids+k.numIDs]...)
+		return append(dst, e.cache.ids.get(k.ids, k.numIDs)...)
 	}
 	from := len(dst)
 	before := e.dropped

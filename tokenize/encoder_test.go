@@ -3,6 +3,7 @@ package tokenize
 import (
 	"bytes"
 	"errors"
+	"flag"
 	"fmt"
 	"math/rand/v2"
 	"slices"
@@ -107,14 +108,102 @@ func TestCacheBudget(t *testing.T) {
 				t.Fatalf("budget %d: ids depend on the cache", budget)
 			}
 			limit := max(budget, 128<<10)
-			// Appending to arenas may double them once before the check.
-			if size := len(e.cache.slots)*entryBytes + e.cache.longBytes(); size > limit+limit/2 {
+			if size := cacheBytes(e); size > limit {
 				t.Fatalf("budget %d: the cache has %d bytes", budget, size)
 			}
 		}
 		if e.cache.wipes == 0 {
 			t.Errorf("budget %d: 6 MB of distinct words never filled the cache", budget)
 		}
+	}
+}
+
+// cacheBytes is the memory of the cache, in use or kept.
+func cacheBytes(e *Encoder) int {
+	c := &e.cache
+	size := cap(c.slots)*entryBytes + cap(c.long)*longEntryBytes
+	for _, b := range c.keys.blocks {
+		size += cap(b)
+	}
+	for _, b := range c.ids.blocks {
+		size += 4 * cap(b)
+	}
+	return size
+}
+
+// uniqueMB is the text of TestUniqueWords; 1024 is what the budget is promised for.
+var uniqueMB = flag.Int("unique-mb", 12, "megabytes of words that do not come again")
+
+// TestUniqueWords: words that never come again fill the cache over and over. It stays
+// within its budget, ids are those without a cache, and once it has its memory nothing
+// more is allocated.
+func TestUniqueWords(t *testing.T) {
+	tok := trainOn(t, "cl100k", "go", 600)
+	const budget = 1 << 20
+	e := tok.NewEncoder(budget)
+	word := uint64(0)
+	text := make([]byte, 0, 80<<10)
+	dst := make([]uint32, 0, 100<<10)
+	fill := func() {
+		text = text[:0]
+		for len(text) < 64<<10 {
+			word++
+			// Eight letters that are different for each word, and up to forty more.
+			text = append(text, ' ')
+			for k, w := 0, word*golden64; k < 8+int(word%5)*10; k++ {
+				text = append(text, 'a'+byte(w>>(4*(k&15))&15))
+			}
+		}
+	}
+	for done := 0; done < *uniqueMB<<20; done += len(text) {
+		fill()
+		dst = e.Append(dst[:0], text)
+		if size := cacheBytes(e); size > budget {
+			t.Fatalf("%d bytes in the cache after %d of text; the budget is %d", size, done, budget)
+		}
+		if done>>22 != (done+len(text))>>22 {
+			if !slices.Equal(dst, newEncoder(tok, 0, false).Append(nil, text)) {
+				t.Fatalf("ids depend on the cache after %d bytes", done)
+			}
+		}
+	}
+	if e.cache.wipes < 10 {
+		t.Fatalf("the cache was emptied %d times: not a test of that", e.cache.wipes)
+	}
+	n := testing.AllocsPerRun(10, func() {
+		fill()
+		dst = e.Append(dst[:0], text)
+	})
+	if n != 0 {
+		t.Errorf("%v allocations for 64 KB of new words in a cache that has its memory", n)
+	}
+}
+
+// TestCacheBudgetShift: memory that the one kind of content took is given to the other.
+func TestCacheBudgetShift(t *testing.T) {
+	tok := trainOn(t, "cl100k", "go", 600)
+	e := tok.NewEncoder(1)
+	rng := rand.New(rand.NewPCG(15, 16))
+	for round, from := range []string{"abcdefgh", "etaoinsr", "e"} {
+		for range 100 {
+			var text []byte
+			for range 20 {
+				for n := 6 + rng.IntN(9) + round%2*200; n > 0; n-- {
+					text = append(text, from[rng.IntN(len(from))]^byte(round&1)<<5)
+				}
+				text = append(text, ' ')
+			}
+			got := e.Append(nil, text)
+			if size := cacheBytes(e); size > minBudget {
+				t.Fatalf("round %d: %d bytes in a cache of %d", round, size, minBudget)
+			}
+			if !slices.Equal(got, newEncoder(tok, 0, false).Append(nil, text)) {
+				t.Fatalf("round %d: ids depend on the cache", round)
+			}
+		}
+	}
+	if e.cache.wipes == 0 {
+		t.Error("the cache never was full")
 	}
 }
 

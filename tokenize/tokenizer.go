@@ -39,6 +39,7 @@ type Tokenizer struct {
 	file       func() []byte // tokenizer.json
 	hash       func() [32]byte
 	analysis   func() *analysis
+	seeded     func() *pieceCache
 	backtracks func() *backtracker
 }
 
@@ -102,6 +103,7 @@ func build(s source) (*Tokenizer, error) {
 	t.file = sync.OnceValue(t.spell)
 	t.hash = sync.OnceValue(func() [32]byte { return sha256.Sum256(t.file()) })
 	t.analysis = sync.OnceValue(t.analyse)
+	t.seeded = sync.OnceValue(t.seedTable)
 	t.backtracks = sync.OnceValue(t.newBacktracker)
 	return t, nil
 }
