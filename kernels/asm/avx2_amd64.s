@@ -5299,6 +5299,33 @@ TEXT ·toBF16Vec(SB), NOSPLIT, $0-24
 loop:
 	VMOVUPS   (DX), Y3
 	VMOVUPS   32(DX), Y4
+	VCMPPS    $0x03, Y3, Y4, Y5
+	VMOVMSKPS Y5, BX
+	TESTL     BX, BX
+	JNE       nans
+	VPSRLD    $0x10, Y3, Y5
+	VPAND     Y0, Y5, Y5
+	VPADDD    Y1, Y3, Y3
+	VPADDD    Y5, Y3, Y3
+	VPSRLD    $0x10, Y3, Y3
+	VPSRLD    $0x10, Y4, Y5
+	VPAND     Y0, Y5, Y5
+	VPADDD    Y1, Y4, Y4
+	VPADDD    Y5, Y4, Y4
+	VPSRLD    $0x10, Y4, Y4
+
+store:
+	VPACKUSDW Y4, Y3, Y3
+	VPERMQ    $0xd8, Y3, Y3
+	VMOVDQU   Y3, (CX)
+	ADDQ      $0x40, DX
+	ADDQ      $0x20, CX
+	SUBQ      $0x10, AX
+	JNE       loop
+	VZEROUPPER
+	RET
+
+nans:
 	VPSRLD    $0x10, Y3, Y5
 	VCMPPS    $0x03, Y3, Y3, Y6
 	VPOR      Y2, Y5, Y7
@@ -5315,15 +5342,7 @@ loop:
 	VPADDD    Y4, Y5, Y5
 	VPSRLD    $0x10, Y5, Y5
 	VPBLENDVB Y6, Y7, Y5, Y4
-	VPACKUSDW Y4, Y3, Y3
-	VPERMQ    $0xd8, Y3, Y3
-	VMOVDQU   Y3, (CX)
-	ADDQ      $0x40, DX
-	ADDQ      $0x20, CX
-	SUBQ      $0x10, AX
-	JNE       loop
-	VZEROUPPER
-	RET
+	JMP       store
 
 DATA bf16one<>+0(SB)/4, $0x00000001
 DATA bf16one<>+4(SB)/4, $0x00000001

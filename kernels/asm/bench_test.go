@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"testing"
+	"time"
 )
 
 // BenchmarkKernels runs each function on slices of 4096, which stay in L1 and
@@ -37,5 +38,28 @@ func BenchmarkKernels(b *testing.B) {
 				b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(b.N)/n, "ns/element")
 			})
 		}
+	}
+}
+
+// BenchmarkConversions runs both ways between float32 and bfloat16 on 4096 elements.
+func BenchmarkConversions(b *testing.B) {
+	const n = 4096
+	wide, half := make([]float32, n), make([]uint16, n)
+	for i := range wide {
+		wide[i] = float32(i) - 0.3
+	}
+	for name, convert := range map[string]func(){
+		"ToBF16/set=active": func() { ToBF16(half, wide) }, "ToBF16/set=generic": func() { toBF16Generic(half, wide) },
+		"FromBF16/set=active": func() { FromBF16(wide, half) }, "FromBF16/set=generic": func() { fromBF16Generic(wide, half) },
+	} {
+		b.Run(name, func(b *testing.B) {
+			best := time.Hour
+			for b.Loop() {
+				start := time.Now()
+				convert()
+				best = min(best, time.Since(start))
+			}
+			b.ReportMetric(float64(best.Nanoseconds())/n, "ns/element")
+		})
 	}
 }

@@ -53,7 +53,7 @@ func (c *rounding512) round(x, t VecPhysical) {
 	VPSRLD(Imm(16), x, t)
 	VPANDD(c.one, t, t)
 	VPADDD(c.half, t, t)
-	VCMPPS(Imm(3), x, x, K1) // unordered
+	VCMPPS(Imm(unordered), x, x, K1)
 	VPADDD(x, t, t)
 	VPORD(c.quiet, x, K1, t)
 }
