@@ -137,8 +137,9 @@ func (l *peerRows) Epoch(ctx context.Context, setting string, mode repack.Mode, 
 	if err := l.ask(ctx, mode, map[string]any{"setting": setting, "epoch": epoch, "dump": path}, &a); err != nil {
 		return rows, docs, err
 	}
-	if rows, err = digestFile(path, l.c.T); err != nil {
-		return rows, docs, err
+	if mode == repack.Repack {
+		return l.c.partsFile(path)
 	}
+	rows, err = digestFile(path, l.c.T)
 	return rows, docs, err
 }

@@ -9,6 +9,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"math/bits"
 	"os"
 	"path/filepath"
@@ -69,6 +70,7 @@ type RowCorpus struct {
 	// Canonical is the digest of Rows in the order of the stream, Documents the
 	// multiset of the documents.
 	Canonical, Documents Digest
+	docs                 map[[32]byte]int // how often each document is in the corpus, by the digest of one alone
 }
 
 // NewRowCorpus writes a corpus of about n tokens in documents of 26 to 2,525
@@ -83,7 +85,7 @@ func NewRowCorpus(ctx context.Context, dir string, n int64, T, B int) (c *RowCor
 	c = &RowCorpus{
 		Dir: dir, T: T, W: W, B: B, Seed: 1,
 		Stream: filepath.Join(dir, "stream.u16"), Rows: filepath.Join(dir, "rows.u16"),
-		Docs: filepath.Join(dir, "docs.u16"), Lengths: filepath.Join(dir, "lengths.u32"),
+		Docs: filepath.Join(dir, "docs.u16"), Lengths: filepath.Join(dir, "lengths.u32"), docs: map[[32]byte]int{},
 	}
 	docs, err := c.write(ctx, int64(W)*int64(T)+1)
 	if err != nil {
@@ -123,6 +125,7 @@ func (c *RowCorpus) write(ctx context.Context, total int64) (docs [][]uint16, er
 			return nil, err
 		}
 		c.Documents.Add(row[:len(doc)])
+		c.docs[documentDigest(row[:len(doc)], []int{0}).Chain]++
 		docs = append(docs, short)
 	}
 	if _, err := w.Close(ctx); err != nil {
@@ -179,6 +182,57 @@ func writeWords(path string, fill func(io.Writer) error) error {
 	return errors.Join(err, b.Flush(), f.Close())
 }
 
+// partsFile digests an epoch of repack that a peer wrote: rows of T+1 ids that follow
+// each other in the stream without overlap, each followed by T+1 marks of where
+// documents start. What an epoch drops at its end is less than a batch; documents
+// that lie in it count as delivered when nothing else is wrong, so that docs is then
+// the corpus's.
+func (c *RowCorpus) partsFile(path string) (rows, docs Digest, err error) {
+	raw, err := os.ReadFile(path)
+	if err != nil {
+		return rows, docs, err
+	}
+	width := c.T + 1
+	if len(raw)%(8*width) != 0 {
+		return rows, docs, fmt.Errorf("rows of a peer: %d bytes are no rows of %d ids and marks", len(raw), width)
+	}
+	var stream []int32
+	var starts []int
+	for ; len(raw) > 0; raw = raw[8*width:] {
+		for i := range width {
+			if binary.LittleEndian.Uint32(raw[4*(width+i):]) != 0 {
+				starts = append(starts, len(stream))
+			}
+			stream = append(stream, int32(binary.LittleEndian.Uint32(raw[4*i:])))
+		}
+		rows.Add(stream[len(stream)-width:])
+	}
+	if len(starts) == 0 || starts[0] != 0 {
+		return rows, docs, nil // no document begins where the epoch does
+	}
+	left, tokens := maps.Clone(c.docs), 0
+	whole := starts
+	if one := documentDigest(stream[starts[len(starts)-1]:], []int{0}); left[one.Chain] == 0 {
+		whole, tokens = starts[:len(starts)-1], len(stream)-starts[len(starts)-1] // the last one is cut
+	}
+	for i, at := range whole {
+		end := len(stream)
+		if i+1 < len(starts) {
+			end = starts[i+1]
+		}
+		one := documentDigest(stream[at:end], []int{0})
+		if left[one.Chain] == 0 {
+			return rows, docs, nil // not a document of the corpus, or one too many
+		}
+		left[one.Chain]--
+		tokens += end - at
+	}
+	if tokens != len(stream) || c.W*c.T+1-len(stream) >= c.B*width {
+		return rows, docs, nil // more is missing than the end of an epoch
+	}
+	return rows, c.Documents, nil
+}
+
 // digestFile digests rows of T+1 int32 in a file that a peer wrote.
 func digestFile(path string, T int) (d Digest, err error) {
 	f, err := os.Open(path)
@@ -219,9 +273,10 @@ func documentDigest(stream []int32, starts []int) (d Digest) {
 // empty. In fixed and reshuffle the rows are those of the corpus; in repack it is
 // the documents, whose digests are in docs.
 func (c *RowCorpus) Defect(mode repack.Mode, epochs, docs []Digest) string {
+	joined := int64((c.W*c.T + 1) / (c.T + 1) / c.B * c.B) // rows that do not overlap
 	for e, d := range epochs {
 		switch {
-		case d.Rows != int64(c.W):
+		case d.Rows != int64(c.W) && (mode != repack.Repack || d.Rows != joined):
 			return fmt.Sprintf("epoch %d has %d rows instead of %d", e, d.Rows, c.W)
 		case mode != repack.Repack && d.Multiset != c.Canonical.Multiset:
 			return fmt.Sprintf("epoch %d has as many rows as the corpus but not the same", e)

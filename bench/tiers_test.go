@@ -2,7 +2,11 @@ package bench
 
 import (
 	"context"
+	"encoding/binary"
 	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -122,6 +126,65 @@ func TestTiers(t *testing.T) {
 		"loader=other mode=reshuffle: setting only: wrong digest: epoch 0 has as many rows", "loader=fails mode=reshuffle: setting only: out of order", "loader=absent mode=repack: not installed"} {
 		if !strings.Contains(why, want) {
 			t.Errorf("no note %q in\n%s", want, why)
+		}
+	}
+}
+
+// TestPartsFile: documents joined and cut without overlap are recognised, but for the
+// end that an epoch drops; a lost, doubled or torn document is not.
+func TestPartsFile(t *testing.T) {
+	c := smallCorpus(t)
+	var docs [][]int32
+	for d := range c.Store.NumDocs() {
+		ids := make([]int32, c.Store.Lengths()[d])
+		c.Store.Copy(d, 0, len(ids), ids)
+		docs = append(docs, ids)
+	}
+	slices.Reverse(docs)
+	write := func(docs [][]int32, torn bool) string {
+		var ids []int32
+		var marks []int32
+		for _, d := range docs {
+			m := make([]int32, len(d))
+			m[0] = 1
+			if torn && len(ids) > 0 {
+				m[0], torn = 0, false
+			}
+			ids, marks = append(ids, d...), append(marks, m...)
+		}
+		var raw []byte
+		width := c.T + 1
+		for ; len(ids) >= width*c.B; ids, marks = ids[width*c.B:], marks[width*c.B:] {
+			for b := range c.B {
+				for _, v := range [][]int32{ids, marks} {
+					for _, x := range v[b*width : (b+1)*width] {
+						raw = binary.LittleEndian.AppendUint32(raw, uint32(x))
+					}
+				}
+			}
+		}
+		path := filepath.Join(t.TempDir(), "rows")
+		if err := os.WriteFile(path, raw, 0o644); err != nil {
+			t.Fatal(err)
+		}
+		return path
+	}
+	doubled := slices.Clone(docs)
+	doubled[3] = doubled[4]
+	for _, k := range []struct {
+		name string
+		docs [][]int32
+		torn bool
+		want bool
+	}{
+		{"whole", docs, false, true}, {"doubled", doubled, false, false}, {"lost", docs[4:], false, false}, {"torn", docs, true, false}, {"half", docs[:len(docs)/2], false, false},
+	} {
+		rows, got, err := c.partsFile(write(k.docs, k.torn))
+		if err != nil || rows.Rows == 0 {
+			t.Fatal(rows.Rows, err)
+		}
+		if is := got.Multiset == c.Documents.Multiset; is != k.want {
+			t.Errorf("%s: recognised %v, want %v", k.name, is, k.want)
 		}
 	}
 }

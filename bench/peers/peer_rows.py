@@ -6,7 +6,8 @@ SPEC is JSON: dir, stream, rows, docs, lengths (files of the corpus), T, B, W.
 The first answer tells versions, settings and modes. Then one JSON request a
 line: {"setting", "mode", "epoch", "limit", "pace"} measures batches for limit
 seconds, {"setting", "mode", "epoch", "dump"} writes all rows of an epoch as
-int32 to a file, whose digest the asking side takes. Every loader pays one copy
+int32 to a file, whose digest the asking side takes; in repack each row is
+followed by as many int32 that are 1 where a document starts. Every loader pays one copy
 into a ring of four page-aligned buffers, whose every cache line is read."""
 import importlib
 import json
@@ -99,6 +100,11 @@ def deliver(loader, spec, q, ring):
 def dump(loader, q, ring):
     rows = 0
     with open(q["dump"], "wb") as f:
+        if q["mode"] == "repack":  # each row is followed by where documents start in it
+            for batch, starts in loader.parts(q["setting"], q["epoch"]):
+                np.stack([ring.put(batch), starts.astype(np.int32)], 1).tofile(f)
+                rows += len(batch)
+            return {"rows": rows}
         for batch in loader.batches(q["setting"], q["mode"], q["epoch"]):
             ring.put(batch).tofile(f)
             rows += len(batch)
