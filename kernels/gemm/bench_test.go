@@ -182,3 +182,28 @@ func BenchmarkPack16(b *testing.B) {
 		}
 	}
 }
+
+// BenchmarkSerial16 runs the products of one attention head, as BenchmarkSerial
+// does, in float32 and in bfloat16 with B packed before, in turn.
+func BenchmarkSerial16(b *testing.B) {
+	s := NewSerial(NewScratch(1, nil))
+	for _, shape := range []Shape{{96, 512, 32, NT}, {96, 32, 512, NN}, {512, 32, 96, TN}, {96, 512, 64, NT}, {96, 64, 512, NN}, {512, 64, 96, TN}} {
+		b.Run(shape.String(), func(b *testing.B) {
+			x, y, z := make([]float32, shape.M*shape.K), make([]float32, shape.K*shape.N), make([]float32, shape.M*shape.N)
+			lda, ldb, ldc := shape.Strides()
+			wide := PackB(make([]float32, PackedLen(shape.N, shape.K)), shape.TransB(), shape.N, shape.K, y, ldb)
+			half := PackB16(make([]float32, PackedLen16(shape.N, shape.K)), shape.TransB(), shape.N, shape.K, y, ldb)
+			var best [2]float64
+			for b.Loop() {
+				start := time.Now()
+				s.GemmPacked(shape.TransA(), shape.M, shape.N, shape.K, x, lda, wide, false, z, ldc)
+				best[0] = max(best[0], shape.FLOPs()/time.Since(start).Seconds()/1e9)
+				start = time.Now()
+				GemmPacked16(s, shape.TransA(), shape.M, shape.N, shape.K, x, lda, half, false, z, ldc)
+				best[1] = max(best[1], shape.FLOPs()/time.Since(start).Seconds()/1e9)
+			}
+			b.ReportMetric(best[0], "GFLOP/s-f32")
+			b.ReportMetric(best[1], "GFLOP/s-bf16")
+		})
+	}
+}

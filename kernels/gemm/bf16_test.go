@@ -214,7 +214,7 @@ func TestProducts16(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			rounds := 8
 			if testing.Short() {
-				rounds = 4
+				rounds = 2
 			}
 			r := rand.New(rand.NewPCG(31, 32))
 			for range rounds {
