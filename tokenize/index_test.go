@@ -5,7 +5,10 @@ import (
 	"encoding/binary"
 	"encoding/json"
 	"fmt"
+	"regexp"
+	"strings"
 	"testing"
+	"unicode/utf8"
 )
 
 // TestByteIndex adds more strings than were announced, twice.
@@ -121,4 +124,79 @@ func wide(t testing.TB, n int) *Tokenizer {
 		t.Fatal(err)
 	}
 	return tok
+}
+
+// TestLoadSpellings: the quick reader of plain names and the ordinary one give the same
+// vocabulary, whatever the file looks like.
+func TestLoadSpellings(t *testing.T) {
+	want := trainOn(t, "cl100k", "mixed", 1500)
+	doc := jsonBytes(t, want)
+	var compact bytes.Buffer
+	if err := json.Compact(&compact, doc); err != nil {
+		t.Fatal(err)
+	}
+	at := bytes.Index(doc, []byte("\"vocab\""))
+	files := map[string][]byte{"compact": compact.Bytes()}
+	// Every letter of every second name as an escape, which only the ordinary reader knows.
+	escaped := append([]byte(nil), doc[:at]...)
+	names := 0
+	for rest := doc[at:]; len(rest) > 0; {
+		r, n := utf8.DecodeRune(rest)
+		switch {
+		case r == '\\':
+			escaped, n = append(escaped, rest[:2]...), 2
+		case r == '"':
+			names++
+			escaped = append(escaped, '"')
+		case names%4 == 1 && (r > 0x7f || r >= 'a' && r <= 'z'):
+			escaped = fmt.Appendf(escaped, "\\u%04x", r)
+		default:
+			escaped = append(escaped, rest[:n]...)
+		}
+		rest = rest[n:]
+	}
+	files["escaped"] = escaped
+	// The older form of merges.
+	lines := regexp.MustCompile(`\[("(?:[^"\\]|\\.)*)", "((?:[^"\\]|\\.)*")\]`)
+	m := bytes.Index(doc, []byte("\"merges\""))
+	files["lines"] = append(append([]byte(nil), doc[:m]...), lines.ReplaceAll(doc[m:], []byte("$1 $2"))...)
+	files["wide"] = append(append([]byte(nil), doc[:m]...), lines.ReplaceAll(doc[m:], []byte("[ $1\"\t,\n$2 ]"))...)
+	files["wide"] = bytes.ReplaceAll(files["wide"], []byte("\t,\n"), []byte("\t,\n\""))
+	for name, file := range files {
+		if bytes.Equal(file, doc) {
+			t.Fatalf("%s: not another spelling", name)
+		}
+		got, err := Load(bytes.NewReader(file))
+		if err != nil {
+			t.Errorf("%s: %v", name, err)
+		} else if got.Hash() != want.Hash() {
+			t.Errorf("%s: another vocabulary", name)
+		}
+	}
+}
+
+// TestLoadLateErrors: what is looked up later is still named, wherever in a block of
+// lookups it is.
+func TestLoadLateErrors(t *testing.T) {
+	doc := string(jsonBytes(t, trainOn(t, "cl100k", "go", 600)))
+	vocab, merges := strings.Index(doc, "\"vocab\""), strings.Index(doc, "\"merges\"")
+	for _, k := range []int{1, 63, 64, 65, 200, 330} {
+		at := merges
+		for range k + 1 { // the first one begins the list
+			at += 1 + strings.IndexByte(doc[at+1:], '[')
+		}
+		bad := doc[:at] + `["qqq", "z"],` + doc[at:]
+		_, err := Load(strings.NewReader(bad))
+		if err == nil || !strings.Contains(err.Error(), `needs "qqq", which is not in the vocabulary`) && !strings.Contains(err.Error(), `needs "qqqz"`) {
+			t.Errorf("merge %d: %v", k, err)
+		}
+		at = vocab
+		for range k {
+			at += 1 + strings.IndexByte(doc[at+1:], '\n')
+		}
+		bad = doc[:at] + "\n\"!\": 5," + doc[at:]
+		if _, err := Load(strings.NewReader(bad)); err == nil || !strings.Contains(err.Error(), `vocabulary entry "!" is given twice`) {
+			t.Errorf("entry %d: %v", k, err)
+		}
+	}
 }
