@@ -9,24 +9,30 @@ import (
 	"refrain/model"
 )
 
+// randomModel draws the shape of that number.
+func randomModel(seed uint64) spec {
+	rnd := num.NewStream("random model", seed)
+	at := uint64(0)
+	draw := func(lo, hi int) int { at++; return lo + int(rnd.Uintn(at, uint64(hi-lo+1))) }
+	kv := draw(1, 3)
+	s := spec{Config: model.Config{
+		Vocab: draw(2, 70), Layers: draw(1, 2), Dim: draw(1, 40), Heads: kv * draw(1, 3), KVHeads: kv, HeadDim: 2 * draw(1, 9),
+		FFN: draw(1, 50), MaxT: 400, RopeTheta: 10000, NormEps: 1e-5, Tie: draw(0, 1) == 1, Init: model.InitPapers,
+	}, T: draw(1, 40), Mask: draw(0, 1) == 1, Reset: draw(0, 1) == 1, Threads: draw(1, 3)}
+	if seed%6 == 0 {
+		s.T = draw(130, 300)
+	}
+	s.Shards = draw(1, 3)
+	s.B = s.Shards * draw(1, 2)
+	return s
+}
+
 // TestRandomModels (N3): random shapes, most of them odd, against float64: head
 // sizes and counts, widths that no vector register divides, rows longer than the
 // blocks of attention, more tokens than a chunk of logits, any shards.
 func TestRandomModels(t *testing.T) {
 	for seed := range uint64(24) {
-		rnd := num.NewStream("random model", seed)
-		at := uint64(0)
-		draw := func(lo, hi int) int { at++; return lo + int(rnd.Uintn(at, uint64(hi-lo+1))) }
-		kv := draw(1, 3)
-		s := spec{Config: model.Config{
-			Vocab: draw(2, 70), Layers: draw(1, 2), Dim: draw(1, 40), Heads: kv * draw(1, 3), KVHeads: kv, HeadDim: 2 * draw(1, 9),
-			FFN: draw(1, 50), MaxT: 400, RopeTheta: 10000, NormEps: 1e-5, Tie: draw(0, 1) == 1, Init: model.InitPapers,
-		}, T: draw(1, 40), Mask: draw(0, 1) == 1, Reset: draw(0, 1) == 1, Threads: draw(1, 3)}
-		if seed%6 == 0 {
-			s.T = draw(130, 300)
-		}
-		s.Shards = draw(1, 3)
-		s.B = s.Shards * draw(1, 2)
+		s := randomModel(seed)
 		t.Run(fmt.Sprintf("seed=%d", seed), func(t *testing.T) {
 			w, r := weightsOf(s.Config, seed), rowsOf(s, seed)
 			want, got := on(t, wide, s, w, r), on(t, fast, s, w, r)
@@ -45,6 +51,36 @@ func TestRandomModels(t *testing.T) {
 				// A gradient that cancels almost wholly is measured by the whole gradient.
 				if d := relative(a, b); d > 1e-4 && d*norm(b) > 1e-6*all {
 					t.Errorf("%+v: gradient of %s differs by %.2g of its norm", s, p.Name, d)
+				}
+			}
+		})
+	}
+}
+
+// TestRandomHalf (N3): the same shapes in mixed precision, against float64 within
+// the bounds of TestHalfIsCloseToFloat64 and against the reference, which rounds
+// in the same places, within half of those.
+func TestRandomHalf(t *testing.T) {
+	for seed := range uint64(13) {
+		s := half(randomModel(seed))
+		t.Run(fmt.Sprintf("seed=%d", seed), func(t *testing.T) {
+			w, r := weightsOf(s.Config, seed), rowsOf(s, seed)
+			want, ref, got := on(t, wide, s, w, r), on(t, reference, s, w, r), on(t, fast, s, w, r)
+			if g, x := got.mean(), want.mean(); math.Abs(g-x) > 0.005*max(1, x) {
+				t.Errorf("%+v: loss %.6g, in float64 %.6g", s, g, x)
+			}
+			for _, name := range []string{"logits", "losses", "grads"} {
+				bound := map[string]float64{"logits": 0.02, "losses": 0.01, "grads": 0.06}[name]
+				if name == "grads" && s.Dim < 3 {
+					// A norm over one or two values lets next to nothing of a gradient pass: what
+					// arrives is the difference of equal terms, that is, their rounding.
+					continue
+				}
+				if d := relative(got.get(name), want.get(name)); d > bound {
+					t.Errorf("%+v: %s differ by %.2g of their norm from float64", s, name, d)
+				}
+				if d := relative(got.get(name), ref.get(name)); d > bound/2 {
+					t.Errorf("%+v: %s differ by %.2g of their norm from the reference", s, name, d)
 				}
 			}
 		})
