@@ -216,6 +216,30 @@ func TestTile16Order(t *testing.T) {
 	}
 }
 
+// TestFlushBorder: whether a sum is below the normal numbers is decided after
+// rounding, in every set. From 2^-126, half a unit less rounds back to it, by a tie;
+// any more is flushed.
+func TestFlushBorder(t *testing.T) {
+	for _, set := range TileSets16() {
+		for _, c := range []struct{ x, y, want float32 }{
+			{-0x1p-75, 0x1p-76, 0x1p-126},
+			{-0x1p-75, 0x1.02p-76, 0},
+			{-0x1p-75, 0x1p-75, 0},
+			{0x1p-75, 0x1p-75, 0x1p-126},
+			{-0x1p-63, 0x1p-63, 0},
+		} {
+			x, y := []float32{0, 0x1p-63, 0, c.x}, []float32{0, 0x1p-63, 0, c.y}
+			a, b, out := make([]uint32, set.Words(4)*set.Rows()), make([]uint32, set.Words(4)*set.Cols()), make([]float32, MaxTile16)
+			set.PackA(a, Float32Operand(x), 4, false, 1, 4)
+			set.PackB(b, Float32Operand(y), 4, false, 1, 4)
+			set.Tile(set.Words(4), a, b, out, set.Cols(), false)
+			if out[0] != c.want {
+				t.Errorf("%v: 2^-126 + %g*%g = %g, want %g", set, c.x, c.y, out[0], c.want)
+			}
+		}
+	}
+}
+
 // TestCut: a panel that is cut is the one packed to that depth.
 func TestCut(t *testing.T) {
 	r := rand.New(rand.NewPCG(27, 28))
