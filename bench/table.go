@@ -48,8 +48,11 @@ func figures() []figure {
 		add(figure{what: "GEMM f32, 27 shapes, " + t + " thread(s): against OpenBLAS", pattern: "GEMM/geomean/threads=" + t, unit: "x-peer", form: "%.2f", bar: map[string]string{"1": "1.03", "2": "1.15"}[t], command: gemm})
 	}
 	for _, p := range []string{"cold", "warm"} {
-		add(figure{what: "encoder, one thread, " + p + ", against Hugging Face tokenizers", pattern: "Tokenizer/.*" + p, unit: "x-peer", form: "%.0f", bar: "20", command: "bench tokenizer --compare peers"})
+		add(figure{what: "encoder, one thread, " + p + ", against Hugging Face tokenizers", pattern: "Tokenizer/.*" + p + "(/peer=tokenizers)?", unit: "x-peer", form: "%.0f", bar: "20", command: "bench tokenizer --compare peers"})
+		add(figure{what: "encoder, one thread, " + p + ", against tiktoken", pattern: "Tokenizer/.*" + p + "/peer=tiktoken", unit: "x-peer", form: "%.0f", bar: "20", command: "bench tokenizer --compare peers"})
+		add(figure{what: "encoder, one thread, " + p + ", against gigatoken", pattern: "Tokenizer/.*" + p + "/peer=gigatoken", unit: "x-peer", form: "%.2f", bar: map[string]string{"cold": "0.9", "warm": "1.0"}[p], command: "bench tokenizer --compare peers --bytes 200000000"})
 	}
+	add(figure{what: "training of a vocabulary against Hugging Face tokenizers, CPU time", pattern: "TrainTokenizer/.*", unit: "x-peer", form: "%.1f", bar: "6", command: "bench train-tokenizer --compare peers"})
 	for _, T := range []string{"512", "4096"} {
 		cmd := "bench loader --tiers T0 --seq " + T
 		for _, m := range []string{"fixed", "repack"} {
