@@ -54,6 +54,17 @@ func TestPatterns(t *testing.T) {
 	}
 }
 
+// TestPick: of the settings of a peer the one that is nearest to ours counts.
+func TestPick(t *testing.T) {
+	f := figure{unit: "ours-x", pattern: "p/.*", form: "%.0f"}
+	r := Record{Date: "2026-01-02T03:04:05Z", Lines: []Line{
+		{Name: "p/wall", Metrics: []Metric{{9, "ours-x"}}}, {Name: "p/cpu", Metrics: []Metric{{4, "ours-x"}}}, {Name: "q/cpu", Metrics: []Metric{{1, "ours-x"}}},
+	}}
+	if got, _, ok, err := f.newest([]Record{r}); got != "4" || !ok || err != nil {
+		t.Errorf("%q %v %v", got, ok, err)
+	}
+}
+
 func TestParseLine(t *testing.T) {
 	l := Line{Name: "Loader/tier=T1/loader=a-b", Threads: 2, N: 7, PerOp: 1500 * time.Nanosecond, Metrics: []Metric{{0.25, "x-peer"}, {123456, "tok/s"}}}
 	got, err := ParseLine(l.String())

@@ -142,17 +142,12 @@ func (f figure) newest(all []Record) (value string, from Record, ok bool, err er
 		scale = 1
 	}
 	for i := len(all) - 1; i >= 0; i-- {
-		var v []float64
-		var one Line
-		name := ""
-		for _, l := range all[i].Lines {
-			// Of several settings of a loader the first counts, which was the fastest.
-			if x, has := l.Get(f.unit); has && re.MatchString(l.Name) && (name == "" || name == l.Name) {
-				v, one, name = append(v, scale*x), l, l.Name
-			}
-		}
+		one, v := f.pick(all[i].Lines, re)
 		if len(v) == 0 {
 			continue
+		}
+		for k := range v {
+			v[k] *= scale
 		}
 		lo, mid, hi := Quartiles(v)
 		q1, has1 := one.Get(f.unit + "-q1")
@@ -167,6 +162,23 @@ func (f figure) newest(all []Record) (value string, from Record, ok bool, err er
 		return value + f.after, all[i], true, nil
 	}
 	return "", from, false, nil
+}
+
+// pick returns the last line of the figure and its values, one for each line of that
+// name. A loader may have two lines, for the settings that were best by wall and by CPU
+// time: of ratios to it the smaller counts, of other figures the first line.
+func (f figure) pick(lines []Line, re *regexp.Regexp) (one Line, v []float64) {
+	for _, l := range lines {
+		x, ok := l.Get(f.unit)
+		switch {
+		case !ok || !re.MatchString(l.Name):
+		case len(v) > 0 && l.Name == one.Name:
+			one, v = l, append(v, x)
+		case len(v) == 0 || f.unit == "ours-x" && x < v[0]:
+			one, v = l, []float64{x}
+		}
+	}
+	return one, v
 }
 
 // Splice returns the page with the table between its marks.

@@ -16,15 +16,16 @@
 #	          that holds llmc/dataloader.h); it is not fetched and not kept here
 #	all       all of these; llmc only when LLMC names a folder
 #
+# requirements*.txt name the peers, lock-*.txt pin all that they depend on.
 # What does not install is named at the end and leaves the others alone. Needs
 # python3 with venv, g++ for torch.compile, and cc for llmc; jemalloc is used
 # when Debian's libjemalloc2 is installed.
 set -eu
 cd "$(dirname "$0")"
-pip() { "$1/bin/python" -m pip install --quiet --disable-pip-version-check -r "$2"; }
+pip() { "$1/bin/python" -m pip install --quiet --disable-pip-version-check -r "$2" -c "$3"; }
 base() {
 	[ -x .env/bin/python ] || python3 -m venv .env
-	pip .env requirements.txt || return 1
+	pip .env requirements.txt lock-base.txt || return 1
 	lib=$(ls /usr/lib/*/libjemalloc.so.2 2>/dev/null | head -n 1 || true)
 	if [ -n "$lib" ]; then
 		printf %s "$lib" >.env/jemalloc
@@ -40,7 +41,7 @@ above() { # an environment over the base
 	[ -x "$env/bin/python" ] || python3 -m venv "$env"
 	site=$("$env/bin/python" -c 'import sysconfig; print(sysconfig.get_path("purelib"))')
 	.env/bin/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))' >"$site/base.pth"
-	pip "$env" "requirements-$1.txt" || {
+	pip "$env" "requirements-$1.txt" "lock-$1.txt" || {
 		rm -rf "$env" # so that its peers say that they are not installed
 		return 1
 	}
