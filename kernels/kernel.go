@@ -16,6 +16,11 @@
 // width, H query heads, KV key heads, C head width, Q = (H+2*KV)*C, F feed
 // forward width, V vocabulary, I and O inputs and outputs of a matrix.
 //
+// Activations, and matrices as factors, are f32 or bf16: an op takes its types from
+// its arguments, and Check says which go together. Values are read as they are, sums
+// are f32 or wider, and what is stored as bf16 is rounded once. Products of bf16
+// operands are those of package gemm with the same bits on every processor.
+//
 // Results have the same bits for any number of threads: every output element
 // has one owner, and sums over rows use partials whose number and borders
 // depend on the shape alone.
