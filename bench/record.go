@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io/fs"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"runtime"
 	"slices"
@@ -69,15 +70,45 @@ func Pressure() *float64 {
 // pressure.
 func NewRecord(command []string, force bool) (*Record, error) {
 	p := Pressure()
-	high := p != nil && *p > MaxPressure
-	if high && !force {
-		return nil, fmt.Errorf("CPU pressure is %.1f %% (some avg10), above %.0f: others are using this machine; wait, or add --force, which the record will say", *p, MaxPressure)
+	high, err := tooHigh(p, force)
+	if err != nil {
+		return nil, err
 	}
 	return &Record{
-		Date: time.Now().UTC().Format(time.RFC3339), Command: portable(command), Code: run.CodeVersion(), Go: runtime.Version(),
+		Date: time.Now().UTC().Format(time.RFC3339), Command: portable(command), Code: codeVersion(), Go: runtime.Version(),
 		System: runtime.GOOS + "/" + runtime.GOARCH, CPU: run.CPUName(), Cores: runtime.NumCPU(), Kernels: asm.Kernels(),
 		Pressure: [2]*float64{p, nil}, Forced: high,
 	}, nil
+}
+
+// codeVersion is the revision of the program: the one it was built from or, where the
+// build did not keep it, that of the source tree of this program in which it runs.
+func codeVersion() string {
+	built := run.CodeVersion()
+	if mod, err := os.ReadFile("go.mod"); built != "(devel)" || err != nil || !strings.HasPrefix(string(mod), "module refrain\n") {
+		return built
+	}
+	rev, err := exec.Command("git", "rev-parse", "--short=12", "HEAD").Output()
+	if err != nil {
+		return built
+	}
+	code := strings.TrimSpace(string(rev))
+	if changed, err := exec.Command("git", "status", "--porcelain", "--untracked-files=no").Output(); err != nil || len(changed) > 0 {
+		code += "+dirty"
+	}
+	return code
+}
+
+// tooHigh says whether the pressure is above MaxPressure, which is an error unless
+// forced. A system that does not tell is taken to be calm.
+func tooHigh(p *float64, force bool) (bool, error) {
+	if p == nil || *p <= MaxPressure {
+		return false, nil
+	}
+	if !force {
+		return true, fmt.Errorf("CPU pressure is %.1f %% (some avg10), above %.0f: others are using this machine; wait, or add --force, which the record will say", *p, MaxPressure)
+	}
+	return true, nil
 }
 
 // portable leaves the folders of this machine and the flags of recording out of a

@@ -54,6 +54,19 @@ func TestPatterns(t *testing.T) {
 	}
 }
 
+func TestPressure(t *testing.T) {
+	calm, busy := 5.0, 5.1
+	for _, k := range []struct {
+		p           *float64
+		force       bool
+		forced, bad bool
+	}{{nil, false, false, false}, {&calm, false, false, false}, {&busy, false, true, true}, {&busy, true, true, false}, {&calm, true, false, false}} {
+		if forced, err := tooHigh(k.p, k.force); forced != k.forced || (err != nil) != k.bad {
+			t.Errorf("%+v: %v, %v", k, forced, err)
+		}
+	}
+}
+
 // TestPick: of the settings of a peer the one that is nearest to ours counts.
 func TestPick(t *testing.T) {
 	f := figure{unit: "ours-x", pattern: "p/.*", form: "%.0f"}

@@ -75,15 +75,16 @@ func figures() []figure {
 		case "llmc":
 			bar = ""
 		}
-		add(figure{what: "ours (gathered) against " + p.Name + ", fixed, a CPU-second", pattern: "Loader/tier=T1/mode=fixed/loader=" + p.Name + "/.*", unit: "ours-x", form: "%.2f", bar: bar, command: cmd})
+		add(figure{what: "ours (gathered) against " + p.Name + ", fixed, a CPU-second", pattern: "Loader/tier=T1/mode=fixed/loader=" + p.Name + "/.*", unit: "ours-x", form: "%.3g", bar: bar, command: cmd})
 	}
+	add(figure{what: "ours (gathered) against Grain, repack, a CPU-second", pattern: "Loader/tier=T2/mode=repack/loader=grain/.*", unit: "ours-x", form: "%.3g", bar: "20", command: "bench loader --tiers T2 --compare peers"})
 	for _, p := range []string{"2ms", "5ms", "20ms"} {
 		add(figure{what: "steps of " + p + " that found a batch", pattern: "Loader/tier=T4/mode=fixed/loader=refrain/.*/pace=" + p, unit: "found%", form: "%.0f", after: " %", bar: "100 %", command: "bench loader --tiers T4"})
 	}
 	add(figure{what: "ingest, of the encoder alone, wall time", pattern: "Ingest/.*/prepare", unit: "of-encoder", form: "%.2f", bar: "0.6", command: "bench ingest"})
 	add(figure{what: "ingest after the fingerprint, of the encoder alone", pattern: "Ingest/.*/prepare", unit: "store-of-encoder", form: "%.2f", bar: "0.8", command: "bench ingest"})
 	for _, p := range IngestPeers() {
-		add(figure{what: "ingest against " + p.Name, pattern: "Ingest/.*/peer=" + p.Name, unit: "ours-x", form: "%.1f", bar: "15", command: "bench ingest --compare peers"})
+		add(figure{what: "ingest against " + p.Name, pattern: "Ingest/.*/peer=" + p.Name, unit: "ours-x", form: "%.3g", bar: "15", command: "bench ingest --compare peers"})
 	}
 	for _, p := range [][2]string{{"100000", "10 ms"}, {"1000000", "300 ms"}, {"10000000", "4000 ms"}} {
 		add(figure{what: "epoch plan of " + p[0] + " documents, ms", pattern: "Plan/docs=" + p[0], unit: "ms", form: "%.1f", bar: p[1], command: "bench plan"})
