@@ -1,0 +1,54 @@
+package main
+
+import (
+	"bytes"
+	"encoding/json"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"refrain/bench"
+	"refrain/internal/run"
+)
+
+func benchLine(list ...string) (code int, stdout, stderr string) {
+	var out, errs bytes.Buffer
+	code = execute(append([]string{"bench"}, list...), strings.NewReader(""), &out, &errs)
+	return code, out.String(), errs.String()
+}
+
+// TestBenchRecord: a command that measures leaves a record of what it printed, which
+// the page and the table can be made of; one that does not measure refuses to.
+func TestBenchRecord(t *testing.T) {
+	dir := t.TempDir()
+	code, out, errs := benchLine("loader", "--mode", "repack", "--seq", "64", "--batch", "4", "--mtok", "1", "--tiers", "T2", "--count", "1", "--time", "10ms", "--record", dir, "--force")
+	if code != 0 || !strings.Contains(out, "BenchmarkLoader/tier=T2/mode=repack/loader=refrain/set=chain/T=64/B=4-1 1 ") || !strings.Contains(errs, "recorded in ") {
+		t.Fatalf("exit %d\n%s\n%s", code, out, errs)
+	}
+	files, err := filepath.Glob(filepath.Join(dir, "*cpu-loader.json"))
+	if err != nil || len(files) != 1 {
+		t.Fatalf("records %v, %v", files, err)
+	}
+	b, err := os.ReadFile(files[0])
+	if err != nil {
+		t.Fatal(err)
+	}
+	var r bench.Results
+	if err := json.Unmarshal(b, &r); err != nil || len(r.Runs) != 1 || len(r.Runs[0].Lines) != 2 || len(r.Runs[0].Notes) < 3 {
+		t.Fatalf("%v: %s", err, b)
+	}
+	page := filepath.Join(dir, "page.html")
+	if code, _, errs := benchLine("report", "--results", dir, "-o", page); code != 0 {
+		t.Errorf("report: exit %d, %s", code, errs)
+	}
+	if b, err := os.ReadFile(page); err != nil || !bytes.Contains(b, []byte("refrain bench loader --mode repack")) {
+		t.Errorf("the page does not name the command: %v", err)
+	}
+	for _, list := range [][]string{{"table", "--record", dir}, {"loader", "--record", filepath.Join(dir, "none")}, {"loader", "--mode", "sideways"},
+		{"loader", "--tiers", "T3"}, {"loader", "--loaders", "numpy"}, {"loader", "--compare", "peers", "--loaders", "nobody"}, {"plan", "--docs", "0"}, {"ckpt", "--preset", "none"}} {
+		if code, _, errs := benchLine(list...); code != run.ExitUsage {
+			t.Errorf("%v: exit %d, %s", list, code, errs)
+		}
+	}
+}
