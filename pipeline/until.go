@@ -16,6 +16,11 @@ var ErrStopRequested = errors.New("stop requested")
 func Until(ctx context.Context, stop <-chan struct{}, f func(until context.Context) error) error {
 	until, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
+	select {
+	case <-stop: // f never sees a context that is still good
+		cancel(ErrStopRequested)
+	default:
+	}
 	g := NewGroup(ctx)
 	g.Go(func(ctx context.Context) error {
 		select {

@@ -44,3 +44,17 @@ func TestUntil(t *testing.T) {
 		})
 	})
 }
+
+// TestUntilStopped: a stop that came before is seen at once, whoever gets to run first.
+func TestUntilStopped(t *testing.T) {
+	stop := make(chan struct{})
+	close(stop)
+	for range 1000 {
+		err := Until(t.Context(), stop, func(until context.Context) error {
+			return context.Cause(until)
+		})
+		if !errors.Is(err, ErrStopRequested) {
+			t.Fatalf("the context is good: %v", err)
+		}
+	}
+}

@@ -46,23 +46,8 @@ func (r *runner) finished(ctx context.Context) error {
 // untilStop calls f with a context that a stop of the job ends too. It returns
 // ErrStopped when f failed because of that.
 func (r *runner) untilStop(ctx context.Context, f func(context.Context) error) error {
-	work, cancel := context.WithCancelCause(ctx)
-	defer cancel(nil)
-	g := pipeline.NewGroup(ctx)
-	g.Go(func(ctx context.Context) error {
-		select {
-		case <-r.j.Stop:
-			cancel(ErrStopped)
-		case <-ctx.Done():
-		}
-		return nil
-	})
-	err := f(work)
-	g.Stop()
-	if waitErr := g.Wait(); waitErr != nil {
-		return errors.Join(err, waitErr)
-	}
-	if errors.Is(err, ErrStopped) {
+	err := pipeline.Until(ctx, r.j.Stop, f)
+	if errors.Is(err, pipeline.ErrStopRequested) {
 		return ErrStopped
 	}
 	return err

@@ -426,14 +426,20 @@ func TestStopDuringTheLastEvaluation(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	out := filepath.Join(t.TempDir(), "run")
-	stop := make(chan struct{})
-	w := &watcher{onStep: func(i run.StepInfo) {
-		if i.Step == want.Steps-1 { // the last step is on the device already
-			close(stop)
+	var out string
+	var stop chan struct{}
+	var res *run.Result
+	for range 20 { // the evaluation may be over before the stop arrives
+		out, stop = filepath.Join(t.TempDir(), "run"), make(chan struct{})
+		w := &watcher{onStep: func(i run.StepInfo) {
+			if i.Step == want.Steps-1 { // the last step is on the device already
+				close(stop)
+			}
+		}}
+		if res, err = run.Train(t.Context(), run.Job{Setup: s, Out: out, Stop: stop, Watch: w}); err != nil {
+			break
 		}
-	}}
-	res, err := run.Train(t.Context(), run.Job{Setup: s, Out: out, Stop: stop, Watch: w})
+	}
 	if !errors.Is(err, run.ErrStopped) || res.Step != want.Steps || res.Val != nil {
 		t.Fatalf("step %d of %d, evaluation %+v, %v", res.Step, want.Steps, res.Val, err)
 	}
