@@ -76,7 +76,7 @@ ids are not ours gets no speed.`,
 			}, a.line)
 		},
 	}
-	c.Flags().IntVar(&limit, "bytes", 8<<20, "with --compare peers: most text to read")
+	c.Flags().IntVar(&limit, "bytes", 16<<20, "with --compare peers: most text to read; with a few MB the start of ours counts most")
 	c.Flags().StringVarP(&file, "tokenizer", "t", "", "tokenizer.json; without it one of 32,768 entries is trained on the inputs")
 	return c
 }
