@@ -18,6 +18,7 @@ func main() {
 	if shards.IsChild(os.Args) {
 		os.Exit(shards.ChildMain(os.Args, os.Stdin, os.Stdout))
 	}
+	setCollector()
 	os.Exit(execute(os.Args[1:], os.Stdin, os.Stdout, os.Stderr))
 }
 
