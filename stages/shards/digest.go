@@ -8,7 +8,6 @@ import (
 	"fmt"
 	"io"
 	"os"
-	"slices"
 	"time"
 )
 
@@ -55,7 +54,7 @@ func digestFile(ctx context.Context, at *folders, in *Input) ([]byte, error) {
 		return nil, nil
 	}
 	if in.held != nil {
-		return sizedSum(in.held.sum[:], in.Size), nil
+		return sizedSum(in.held.sum, in.Size), nil
 	}
 	if in.Size < 0 {
 		return nil, fmt.Errorf("shards: %s: a pipe cannot be fingerprinted; save it to a file first", in.Path)
@@ -85,11 +84,11 @@ func digestFile(ctx context.Context, at *folders, in *Input) ([]byte, error) {
 		return nil, err
 	}
 	in.Size = size // which Discover may have seen smaller
-	return sizedSum(h.Sum(nil), size), nil
+	return sizedSum([sha256.Size]byte(h.Sum(nil)), size), nil
 }
 
-func sizedSum(sum []byte, size int64) []byte {
-	return binary.LittleEndian.AppendUint64(slices.Clip(sum), uint64(size))
+func sizedSum(sum [sha256.Size]byte, size int64) []byte {
+	return binary.LittleEndian.AppendUint64(sum[:], uint64(size))
 }
 
 // state tells one content of a file from another, as far as that can be done

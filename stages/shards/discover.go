@@ -202,9 +202,6 @@ func splitGlob(arg string) (base, pattern string) {
 // walk lists the files below folder. With a pattern, only files that match it,
 // or lie in a folder that does, are met at all.
 func walk(folder, pattern string, o Options, r *room) ([]Input, error) {
-	if _, err := os.ReadDir(folder); err != nil {
-		return nil, fmt.Errorf("shards: %w; check that the folder is readable", err)
-	}
 	c := newCrowd()
 	var out []*Input
 	var types []fs.FileMode // what the folder says of each
@@ -223,6 +220,9 @@ func walk(folder, pattern string, o Options, r *room) ([]Input, error) {
 	// Names are listed without care for links swapped in meanwhile, which saves a call for
 	// every file; files are opened with it.
 	err := fs.WalkDir(os.DirFS(folder), ".", func(rel string, d fs.DirEntry, err error) error {
+		if err != nil && rel == "." {
+			return fmt.Errorf("shards: %w; check that the folder is readable", err)
+		}
 		if err != nil {
 			return fmt.Errorf("shards: %s: %w; make it readable or leave it out with data.exclude", shown(folder, rel), err)
 		}
