@@ -1,9 +1,7 @@
 package train_test
 
 import (
-	"fmt"
 	"math"
-	"slices"
 	"testing"
 
 	"refrain/gpu"
@@ -20,65 +18,11 @@ func halfOptions(devices int) train.Options {
 }
 
 // TestHalfBitsDoNotDependOnDevicesOrThreads is DESIGN D6 in mixed precision.
-func TestHalfBitsDoNotDependOnDevicesOrThreads(t *testing.T) {
-	var want []uint32
-	var losses []train.StepResult
-	for _, c := range []struct {
-		devices, threads, micro int
-		tie                     bool
-	}{
-		{1, 1, 1, false}, {1, 3, 1, false}, {2, 2, 1, false}, {4, 4, 1, false}, {1, 1, 4, false}, {2, 2, 2, false},
-		{1, 1, 1, true}, {2, 2, 1, true}, {4, 4, 1, true}, {1, 2, 2, true},
-	} {
-		t.Run(fmt.Sprintf("devices=%d,threads=%d,micro=%d,tie=%v", c.devices, c.threads, c.micro, c.tie), func(t *testing.T) {
-			o := halfOptions(c.devices)
-			o.Micro, o.Model.Tie = c.micro, c.tie
-			if c.tie && c.devices == 1 && c.micro == 1 {
-				want = nil
-			}
-			r := newRig(t, o, host.Config{Threads: c.threads, RaceCheck: c.devices > 1})
-			res := r.run(6)
-			got := bits(r.snapshot(false).Weights)
-			if want == nil {
-				want, losses = got, res
-				return
-			}
-			if !slices.Equal(got, want) {
-				t.Error("weights differ from those of one device with one thread")
-			}
-			if !slices.Equal(res, losses) {
-				t.Errorf("results differ:\n%v\n%v", res, losses)
-			}
-		})
-	}
-}
+func TestHalfBitsDoNotDependOnDevicesOrThreads(t *testing.T) { sameBits(t, halfOptions) }
 
 // TestHalfRestoreEqualsNeverStopped: the masters are f32, so a checkpoint holds
 // all there is to hold.
-func TestHalfRestoreEqualsNeverStopped(t *testing.T) {
-	straight := newRig(t, halfOptions(1), host.Config{Threads: 1})
-	straight.run(9)
-	want := straight.snapshot(true)
-	for _, k := range []int64{0, 1, 5} {
-		a := newRig(t, halfOptions(1), host.Config{Threads: 2})
-		a.run(k)
-		s := a.snapshot(true)
-		b := newRig(t, halfOptions(2), host.Config{Threads: 2})
-		if err := b.tr.Restore(t.Context(), s.Step, s.Weights, s.M, s.V); err != nil {
-			t.Fatal(err)
-		}
-		b.run(9)
-		got := b.snapshot(true)
-		for _, x := range []struct {
-			name      string
-			got, want []float32
-		}{{"weights", got.Weights, want.Weights}, {"m", got.M, want.M}, {"v", got.V, want.V}} {
-			if !slices.Equal(bits(x.got), bits(x.want)) {
-				t.Errorf("resumed at step %d on two devices: %s differ from the run that never stopped", k, x.name)
-			}
-		}
-	}
-}
+func TestHalfRestoreEqualsNeverStopped(t *testing.T) { restoreEquals(t, halfOptions) }
 
 // TestHalfTrainsAsWell: mixed precision follows f32 within 0.03 nats for ten steps
 // of a loss of about 4. Then rounding has grown, as any difference does at this

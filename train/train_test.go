@@ -244,7 +244,9 @@ func TestLossFalls(t *testing.T) {
 }
 
 // TestBitsDoNotDependOnDevicesOrThreads is DESIGN D6 for the step.
-func TestBitsDoNotDependOnDevicesOrThreads(t *testing.T) {
+func TestBitsDoNotDependOnDevicesOrThreads(t *testing.T) { sameBits(t, tinyOptions) }
+
+func sameBits(t *testing.T, options func(devices int) train.Options) {
 	var want []uint32
 	var losses []train.StepResult
 	for _, c := range []struct {
@@ -255,7 +257,7 @@ func TestBitsDoNotDependOnDevicesOrThreads(t *testing.T) {
 		{1, 1, 1, true}, {2, 2, 1, true}, {4, 4, 1, true}, {1, 2, 2, true},
 	} {
 		t.Run(fmt.Sprintf("devices=%d,threads=%d,micro=%d,tie=%v", c.devices, c.threads, c.micro, c.tie), func(t *testing.T) {
-			o := tinyOptions(c.devices)
+			o := options(c.devices)
 			o.Micro, o.Model.Tie = c.micro, c.tie
 			if c.tie && c.devices == 1 && c.micro == 1 {
 				want = nil
@@ -277,15 +279,17 @@ func TestBitsDoNotDependOnDevicesOrThreads(t *testing.T) {
 	}
 }
 
-func TestRestoreEqualsNeverStopped(t *testing.T) {
-	straight := newRig(t, tinyOptions(1), host.Config{Threads: 1})
+func TestRestoreEqualsNeverStopped(t *testing.T) { restoreEquals(t, tinyOptions) }
+
+func restoreEquals(t *testing.T, options func(devices int) train.Options) {
+	straight := newRig(t, options(1), host.Config{Threads: 1})
 	straight.run(9)
 	want := straight.snapshot(true)
 	for _, k := range []int64{0, 1, 2, 5, 8} {
-		a := newRig(t, tinyOptions(1), host.Config{Threads: 2})
+		a := newRig(t, options(1), host.Config{Threads: 2})
 		a.run(k)
 		s := a.snapshot(true)
-		b := newRig(t, tinyOptions(2), host.Config{Threads: 2})
+		b := newRig(t, options(2), host.Config{Threads: 2})
 		if err := b.tr.Restore(t.Context(), s.Step, s.Weights, s.M, s.V); err != nil {
 			t.Fatal(err)
 		}
