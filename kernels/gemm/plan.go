@@ -2,7 +2,6 @@ package gemm
 
 import (
 	"fmt"
-	"sync/atomic"
 
 	"refrain/internal/par"
 )
@@ -38,17 +37,7 @@ type Plan struct {
 	panels int
 	adding bool // to C, from the second pass over k on or when accumulating
 
-	taken []counter // column chunks taken, by row block
-	_     [64]byte
-	next  counter // panels handed out for packing
-	ready counter // panels packed
-	row   counter // row blocks handed out
-}
-
-// counter has a cache line to itself.
-type counter struct {
-	atomic.Int32
-	_ [60]byte
+	shares
 }
 
 // NewPlan prepares C[m,n] = op(A)*op(B), plus the old C when accumulate is set. op
@@ -95,12 +84,7 @@ func (p *Plan) Run(a, b, c []float32) {
 		for p.pc = 0; p.pc < p.k; p.pc += p.depth {
 			p.span = min(p.depth, p.k-p.pc)
 			p.adding = p.accumulate || p.pc > 0
-			p.next.Store(0)
-			p.ready.Store(0)
-			p.row.Store(0)
-			for i := range p.taken {
-				p.taken[i].Store(0)
-			}
+			p.reset()
 			p.pool.Run(p.body)
 		}
 	}
@@ -120,18 +104,11 @@ func (p *Plan) work(worker int) {
 		p.packB(p.scratch.b, p.b, p.jc, p.cols, p.pc, p.span, from, to)
 		p.ready.Add(int32(to - from))
 	}
-	for polls := 0; int(p.ready.Load()) < p.panels; polls++ {
-		if p.pool.Failed() {
-			return
-		}
-		par.Backoff(polls)
+	if !p.await(p.pool, p.panels) {
+		return
 	}
 	w := &p.scratch.workers[worker]
-	for {
-		block := int(p.row.Add(1)) - 1
-		if block >= p.blocks {
-			break
-		}
+	for block, ok := p.rows(p.blocks); ok; block, ok = p.rows(p.blocks) {
 		p.rowBlock(w, block)
 	}
 	// Without this, a product with two row blocks waits for the slower of two
@@ -147,11 +124,7 @@ func (p *Plan) rowBlock(w *workspace, block int) {
 	i := block * p.height
 	m := min(p.height, p.m-i)
 	packed := false
-	for int(p.taken[block].Load())*mulColumns < p.cols {
-		j := (int(p.taken[block].Add(1)) - 1) * mulColumns
-		if j >= p.cols {
-			return
-		}
+	for j, ok := p.chunk(block, p.cols); ok; j, ok = p.chunk(block, p.cols) {
 		if !packed {
 			p.packA(w.a, p.a, i, m, p.pc, p.span)
 			packed = true

@@ -41,11 +41,7 @@ type plan16 struct {
 	chunks int  // of columns, to be packed
 	adding bool // to C, from the second pass over k on or when accumulating
 
-	taken []counter // column chunks taken, by row block
-	_     [64]byte
-	next  counter // chunks handed out for packing
-	ready counter // chunks packed
-	row   counter // row blocks handed out
+	shares
 }
 
 // NewPlan16 prepares C[m,n] = op(A)*op(B), plus the old C when accumulate is set.
@@ -148,12 +144,7 @@ func (p *plan16) run(columns, step int) {
 		for p.pc = 0; p.pc < p.k; p.pc += step {
 			p.span = min(step, p.k-p.pc)
 			p.adding = p.accumulate || p.pc > 0
-			p.next.Store(0)
-			p.ready.Store(0)
-			p.row.Store(0)
-			for i := range p.taken {
-				p.taken[i].Store(0)
-			}
+			p.reset()
 			if p.inline {
 				p.work(0)
 			} else {
@@ -175,18 +166,11 @@ func (p *plan16) work(worker int) {
 		p.packChunk(chunk * packColumns)
 		p.ready.Add(1)
 	}
-	for polls := 0; int(p.ready.Load()) < p.chunks; polls++ {
-		if p.pool.Failed() {
-			return
-		}
-		par.Backoff(polls)
+	if !p.await(p.pool, p.chunks) {
+		return
 	}
 	w := &p.scratch.workers[worker]
-	for {
-		block := int(p.row.Add(1)) - 1
-		if block >= p.blocks {
-			break
-		}
+	for block, ok := p.rows(p.blocks); ok; block, ok = p.rows(p.blocks) {
 		p.rowBlock(w, block)
 	}
 	for block := range p.blocks {
@@ -218,11 +202,7 @@ func (p *plan16) rowBlock(w *workspace, block int) {
 	i := block * p.height
 	m := min(p.height, p.m-i)
 	packed := false
-	for int(p.taken[block].Load())*mulColumns < p.cols {
-		j := (int(p.taken[block].Add(1)) - 1) * mulColumns
-		if j >= p.cols {
-			return
-		}
+	for j, ok := p.chunk(block, p.cols); ok; j, ok = p.chunk(block, p.cols) {
 		n := min(mulColumns, p.cols-j)
 		if p.rounded != nil {
 			packed = p.sum(w, i, m, j, n, packed)
