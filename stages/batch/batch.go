@@ -8,7 +8,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"hash/crc32"
 
 	"refrain/gpu"
 	"refrain/pipeline"
@@ -27,7 +26,7 @@ type Config struct {
 type Stage struct {
 	c    Config
 	ring *pipeline.Pool[*item.Batch]
-	crc  *crc32.Table
+	past uint32 // moves a CRC past the section of targets
 }
 
 // New allocates the ring on d. Close frees it.
@@ -36,12 +35,13 @@ func New(d gpu.Device, c Config) (*Stage, error) {
 		return nil, fmt.Errorf("batch: %d rows of %d tokens in a ring of %d, vocabulary %d; need at least 1, 1, 2 and 0", c.N, c.T, c.Ring, c.Vocab)
 	}
 	c.Workers = max(1, c.Workers)
-	s := &Stage{c: c, crc: crc32.MakeTable(crc32.Castagnoli)}
+	lay := item.Layout{N: c.N, T: c.T}
+	s := &Stage{c: c, past: power(8 * (lay.StartsOff() - lay.TargetsOff()))}
 	var made []gpu.Pinned
 	ring, err := pipeline.NewPool(c.Ring, func(int) (*item.Batch, error) {
 		var p gpu.Pinned
 		err := d.Run(context.Background(), func() (err error) {
-			p, err = d.AllocPinned(item.Layout{N: c.N, T: c.T}.Bytes())
+			p, err = d.AllocPinned(lay.Bytes())
 			return err
 		})
 		if err != nil {
@@ -134,6 +134,10 @@ func (s *Stage) serial(ctx context.Context, in pipeline.In[item.Rows], out pipel
 	return nil
 }
 
+// lookWords is how many tokens are gathered before they are looked at again: they and
+// their targets are then still in the first-level cache.
+const lookWords = 4096
+
 // fill gathers the rows of w and stamps the batch.
 func (s *Stage) fill(w work) error {
 	b, r := w.into, w.rows
@@ -141,24 +145,52 @@ func (s *Stage) fill(w work) error {
 		return fmt.Errorf("batch %d: %d rows requested, the ring holds %d", r.Batch, r.N, s.c.N)
 	}
 	lay := item.Layout{N: b.N, T: b.T}
-	mem := b.Host.Bytes()
-	tokens := gpu.BytesToInt32s(mem[lay.TokensOff() : lay.TokensOff()+int64(b.N*b.T)*4])
-	targets := gpu.BytesToInt32s(mem[lay.TargetsOff() : lay.TargetsOff()+int64(b.N*b.T)*4])
-	starts := mem[lay.StartsOff() : lay.StartsOff()+int64(b.N*lay.StartsRow())]
+	mem := b.Host.Bytes()[:lay.Bytes()]
+	tokens, targets := gpu.BytesToInt32s(mem[:lay.TargetsOff()]), gpu.BytesToInt32s(mem[lay.TargetsOff():lay.StartsOff()])
+	starts := mem[lay.StartsOff():]
 	b.Batch, b.Cursor, b.Valid = r.Batch, r.Cursor, 0
-	for i := range b.N {
-		g := r.Cursor.Window + int64(i)
-		in, want := tokens[i*b.T:(i+1)*b.T], targets[i*b.T:(i+1)*b.T]
-		n, err := r.Reader.ReadRow(g, in, want, starts[i*lay.StartsRow():(i+1)*lay.StartsRow()])
-		if err == nil && s.c.Vocab > 0 {
-			err = checkIDs(in, want, s.c.Vocab)
+	var sum, sumTargets uint32 // of each section alone, since they are filled side by side
+	for from, block := 0, max(1, lookWords/b.T); from < b.N; from += block {
+		to := min(from+block, b.N)
+		for i := from; i < to; i++ {
+			g := r.Cursor.Window + int64(i)
+			n, err := r.Reader.ReadRow(g, tokens[i*b.T:(i+1)*b.T], targets[i*b.T:(i+1)*b.T], starts[i*lay.StartsRow():(i+1)*lay.StartsRow()])
+			if err != nil {
+				if before := s.checkRows(r, tokens, targets, from, i); before != nil {
+					err = before // it comes first
+				} else {
+					err = fmt.Errorf("batch %d, window %d: %w", r.Batch, g, err)
+				}
+				return err
+			}
+			b.Valid += int64(n)
 		}
-		if err != nil {
-			return fmt.Errorf("batch %d, window %d: %w", r.Batch, g, err)
+		var top, topTarget uint32
+		sum, top = look(sum, tokens[from*b.T:to*b.T], 0)
+		sumTargets, topTarget = look(sumTargets, targets[from*b.T:to*b.T], 1)
+		if top >= uint32(s.c.Vocab) || topTarget > uint32(s.c.Vocab) {
+			if err := s.checkRows(r, tokens, targets, from, to); err != nil {
+				return err
+			}
 		}
-		b.Valid += int64(n)
 	}
-	b.CRC = crc32.Checksum(mem[:lay.Bytes()], s.crc)
+	sum, _ = look(sum, tokens[b.N*b.T:], 0) // what aligns the sections is in the sum too
+	sumTargets, _ = look(sumTargets, targets[b.N*b.T:], 0)
+	b.CRC, _ = look(times(s.past, sum)^sumTargets, gpu.BytesToInt32s(starts), 0)
+	return nil
+}
+
+// checkRows checks the ids of rows [from, to) of a batch.
+func (s *Stage) checkRows(r item.Rows, tokens, targets []int32, from, to int) error {
+	if s.c.Vocab == 0 {
+		return nil
+	}
+	for i := from; i < to; i++ {
+		at, end := i*s.c.T, (i+1)*s.c.T
+		if err := checkIDs(tokens[at:end], targets[at:end], s.c.Vocab); err != nil {
+			return fmt.Errorf("batch %d, window %d: %w", r.Batch, r.Cursor.Window+int64(i), err)
+		}
+	}
 	return nil
 }
 
