@@ -56,8 +56,8 @@ func (d DType) String() string {
 	return fmt.Sprintf("dtype(%d)", uint8(d))
 }
 
-// dtypeFor is uint16 only while every id fits.
-func dtypeFor(vocab int) DType {
+// DTypeFor is the width of ids below vocab: uint16 only while every id fits.
+func DTypeFor(vocab int) DType {
 	if vocab <= 1<<16 {
 		return U16
 	}

@@ -144,7 +144,7 @@ func decodeManifest(b []byte) (*Manifest, error) {
 
 // validate checks that the numbers fit each other.
 func (m *Manifest) validate() error {
-	if m.Vocab < 1 || m.Vocab > 1<<31 || dtypeFor(m.Vocab).String() != m.DType {
+	if m.Vocab < 1 || m.Vocab > 1<<31 || DTypeFor(m.Vocab).String() != m.DType {
 		return fmt.Errorf("vocabulary of %d with ids of type %s", m.Vocab, m.DType)
 	}
 	if m.Documents < 1 || m.Documents > 1<<32-1 || m.Lengths.File != LengthsName || m.Lengths.Bytes != 4*m.Documents {

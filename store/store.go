@@ -91,7 +91,7 @@ func open(dir string, o OpenOptions) (_ *Store, err error) {
 		return nil, fmt.Errorf("built with tokenizer %.16s..., and this run uses %.16s...; prepare it again or use its own tokenizer",
 			m.TokenizerHash, o.TokenizerHash)
 	}
-	s := &Store{dir: dir, m: m, fingerprint: fp, dtype: dtypeFor(m.Vocab)}
+	s := &Store{dir: dir, m: m, fingerprint: fp, dtype: DTypeFor(m.Vocab)}
 	defer func() {
 		if err != nil {
 			s.Close()

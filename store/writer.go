@@ -8,7 +8,6 @@ import (
 	"io"
 	"math"
 	"path/filepath"
-	"slices"
 	"strings"
 
 	"github.com/cespare/xxhash/v2"
@@ -97,7 +96,7 @@ func newWriter(fsys fsx.FS, dir string, m Meta) (*Writer, error) {
 			return nil, fmt.Errorf("store %s: boundary id %d is outside the vocabulary of %d", dir, *b, m.Vocab)
 		}
 	}
-	d := dtypeFor(m.Vocab)
+	d := DTypeFor(m.Vocab)
 	return &Writer{
 		fs: fsys, dir: dir, dtype: d, limits: limits{batchTokens, MaxDocument, shardTokens, shardNames},
 		m: Manifest{Format: formatName, Version: formatVersion, DType: d.String(), Meta: m},
@@ -118,52 +117,65 @@ func (w *Writer) Tokens() int64 { return w.m.Tokens + int64(len(w.pending)/w.dty
 // reference to ids. It is an error when ids is empty, longer than MaxDocument, or
 // holds an id outside the vocabulary.
 func (w *Writer) Append(docID uint64, source string, ids []uint32) error {
+	if err := w.prepare(docID, source, len(ids)); err != nil {
+		return err
+	}
+	packed, err := Pack(w.pending, ids, w.m.Vocab)
+	if err != nil {
+		return w.fail(fmt.Errorf("document %d (%s): %w", docID, source, err))
+	}
+	w.pending = packed
+	return w.added(docID, source, len(ids))
+}
+
+// AppendPacked is Append of ids that Pack has packed, and checked, for this store's
+// vocabulary.
+func (w *Writer) AppendPacked(docID uint64, source string, packed []byte) error {
+	n := len(packed) / w.dtype.Size()
+	if err := w.prepare(docID, source, n); err != nil {
+		return err
+	}
+	w.pending = append(grown(w.pending, len(packed)), packed...)
+	return w.added(docID, source, n)
+}
+
+// prepare makes the open batch ready for a document of n ids.
+func (w *Writer) prepare(docID uint64, source string, n int) error {
 	if w.err != nil {
 		return w.err
 	}
 	if w.done {
 		return fmt.Errorf("store %s: Append after Close", w.dir)
 	}
-	if len(ids) == 0 {
+	if n == 0 {
 		return w.fail(fmt.Errorf("document %d (%s) has no tokens; leave empty documents out", docID, source))
 	}
-	if len(ids) > w.limits.document {
-		return w.fail(fmt.Errorf("document %d (%s) has %d tokens, more than %d: split the file", docID, source, len(ids), w.limits.document))
+	if n > w.limits.document {
+		return w.fail(fmt.Errorf("document %d (%s) has %d tokens, more than %d: split the file", docID, source, n, w.limits.document))
 	}
 	if len(w.all) >= 1<<32-1 {
 		return w.fail(fmt.Errorf("more than 2^32-1 documents"))
 	}
-	if held := len(w.pending) / w.dtype.Size(); held > 0 && held+len(ids) > w.limits.document {
+	if held := len(w.pending) / w.dtype.Size(); held > 0 && held+n > w.limits.document {
 		if err := w.flush(); err != nil {
 			return err
 		}
 	}
+	if w.pending == nil { // most documents that end a batch fit in too
+		w.pending = make([]byte, 0, w.dtype.Size()*(w.limits.batch+w.limits.batch/8))
+	}
 	if w.file == nil {
-		if err := w.openShard(); err != nil {
-			return err
-		}
+		return w.openShard()
 	}
-	at, size := len(w.pending), w.dtype.Size()
-	w.pending = slices.Grow(w.pending, size*len(ids))[:at+size*len(ids)]
-	var top uint32 // the largest id, found in the same pass
-	if dst := w.pending[at:]; w.dtype == U16 {
-		top = narrow(dst, ids)
-	} else {
-		for i, id := range ids {
-			binary.LittleEndian.PutUint32(dst[4*i:], id)
-			top = max(top, id)
-		}
-	}
-	if int64(top) >= int64(w.m.Vocab) {
-		w.pending = w.pending[:at]
-		return w.fail(fmt.Errorf("document %d (%s): id %d at token %d is outside the vocabulary of %d",
-			docID, source, top, slices.Index(ids, top), w.m.Vocab))
-	}
-	n := uint32(len(ids))
-	w.lengths, w.all = append(w.lengths, n), append(w.all, n)
+	return nil
+}
+
+// added notes a document whose n ids are pending, and ends the batch when it is full.
+func (w *Writer) added(docID uint64, source string, n int) error {
+	w.lengths, w.all = append(w.lengths, uint32(n)), append(w.all, uint32(n))
 	w.docIDs = append(w.docIDs, docID)
 	w.index = append(w.index, w.sourceIndex(source))
-	if len(w.pending)/size >= w.limits.batch {
+	if len(w.pending)/w.dtype.Size() >= w.limits.batch {
 		return w.flush()
 	}
 	return nil

@@ -9,7 +9,7 @@ type Doc struct {
 	ID     uint64 // position in the ordered input, counted from 0 before any skipping
 	Source string // file or shard it came from: its slash path below the folder that was named, or its base name
 	Record int64  // JSONL line from 1, Arrow or Parquet row from 0, 0 for a whole file
-	Text   []byte // valid UTF-8; nobody writes to it, and it stays valid as long as it is held
+	Text   []byte // valid UTF-8; nobody writes to it, and it stays valid until the block is freed
 	// Hash is the first 16 bytes of the SHA-256 of Text, for those who need it; zero
 	// when the source had no use for it.
 	Hash [16]byte
@@ -21,17 +21,23 @@ type Docs struct {
 	Seq   int64 // 0, 1, 2, ... in input order
 	Docs  []Doc
 	Bytes int64 // total text
+
+	// Free, when not nil, gives the memory of the texts back to the source. The last
+	// owner of the block may call it, once, when nobody reads a Text any more; a block
+	// that is not freed is the collector's.
+	Free func()
 }
 
 // SizeBytes reports the text bytes held, for links bounded by bytes.
 func (d *Docs) SizeBytes() int64 { return d.Bytes }
 
 // Tokens is the encoded form of one Docs block: ids of all documents end to
-// end, boundary tokens included.
+// end, boundary tokens included, as a token store holds them. Packed ids are half as
+// much memory between encoder and writer.
 type Tokens struct {
 	Seq     int64
-	IDs     []uint32   // all documents, concatenated
-	Ends    []int      // Ends[i] is the end in IDs of document i
+	IDs     []byte     // all documents, concatenated; store.Pack
+	Ends    []int      // Ends[i] is the end in IDs of document i, in bytes
 	DocIDs  []uint64   // Doc.ID of document i
 	Sources []string   // Doc.Source of document i
 	Hashes  [][16]byte // hash of the text of document i, which decides the split
@@ -39,7 +45,7 @@ type Tokens struct {
 }
 
 // SizeBytes reports the id bytes held.
-func (t *Tokens) SizeBytes() int64 { return int64(len(t.IDs)) * 4 }
+func (t *Tokens) SizeBytes() int64 { return int64(len(t.IDs)) }
 
 // Cursor names a place of the stream by arithmetic alone: Window is the global
 // window g (g div W is the epoch), and all state there is.

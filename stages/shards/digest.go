@@ -95,7 +95,7 @@ func sizedSum(sum [sha256.Size]byte, size int64) []byte {
 // without reading it.
 type state struct {
 	size int64
-	at   time.Time
+	at   int64 // when it was written to last, in nanoseconds since 1970
 }
 
 func stateOf(in *Input, f *os.File) (state, error) {
@@ -103,7 +103,7 @@ func stateOf(in *Input, f *os.File) (state, error) {
 	if err != nil {
 		return state{}, fmt.Errorf("shards: %s: %w", in.Path, err)
 	}
-	return state{info.Size(), info.ModTime()}, nil
+	return state{info.Size(), info.ModTime().UnixNano()}, nil
 }
 
 // unchanged is an error when the open file is not as Digest read it. Without a
@@ -117,10 +117,10 @@ func (in *Input) unchanged(f *os.File) error {
 		return err
 	}
 	was := *in.digested
-	if now.size == was.size && now.at.Equal(was.at) {
+	if now == was {
 		return nil
 	}
-	detail := fmt.Sprintf("it was written to at %s", now.at.Format(time.RFC3339Nano))
+	detail := fmt.Sprintf("it was written to at %s", time.Unix(0, now.at).Format(time.RFC3339Nano))
 	if now.size != was.size {
 		detail = fmt.Sprintf("it had %d bytes and has %d", was.size, now.size)
 	}

@@ -66,7 +66,7 @@ func (s *Source) Run(ctx context.Context, _ pipeline.In[struct{}], out pipeline.
 	if again {
 		return errors.New("shards: a Source runs once; make a new one")
 	}
-	r := &run{ctx: ctx, out: out, s: s}
+	r := &run{ctx: ctx, out: out, s: s, spare: pipeline.NewSpare(spareTexts, maxSpareText)}
 	if s.o.Duplicate != Keep {
 		r.seen = make(map[[16]byte]struct{})
 	}
@@ -90,7 +90,9 @@ type run struct {
 	id      uint64 // of the next record
 	seq     int64  // of the next block
 	block   *item.Docs
-	arena   []byte // text of the block, carved from the front
+	arena   []byte   // text of the block, carved from the front
+	lent    [][]byte // all memory of the block's texts that is spare's
+	spare   *pipeline.Spare
 	scratch []byte // a whole text document
 	mended  []byte // a document with its invalid UTF-8 replaced
 }
@@ -320,7 +322,7 @@ func (r *run) add(num int64, text []byte, hash [16]byte, dup bool) error {
 // copied is a copy of text in the block's memory.
 func (r *run) copied(text []byte) []byte {
 	if len(text) > cap(r.arena)-len(r.arena) {
-		r.arena = make([]byte, 0, max(len(text), BlockBytes/2))
+		r.arena = r.lend(max(len(text), BlockBytes/2))
 	}
 	start := len(r.arena)
 	r.arena = append(r.arena, text...)
@@ -332,8 +334,29 @@ func (r *run) flush() error {
 		return nil
 	}
 	b := r.block
-	r.block, r.arena = nil, nil
+	if lent, spare := r.lent, r.spare; len(lent) > 0 {
+		b.Free = func() {
+			for _, buf := range lent {
+				spare.Put(buf)
+			}
+		}
+	}
+	r.block, r.arena, r.lent = nil, nil, nil
 	return r.out.Send(r.ctx, b)
+}
+
+// What is kept of the memory of blocks that were freed: buffers enough for the blocks on
+// their way to the encoders, as large as most texts.
+const (
+	spareTexts   = 64
+	maxSpareText = 1 << 20
+)
+
+// lend returns an empty buffer for n bytes of text of the open block, or of the next one.
+func (r *run) lend(n int) []byte {
+	buf := r.spare.Get(n)
+	r.lent = append(r.lent, buf)
+	return buf
 }
 
 // toValid appends src to dst with each maximal invalid part replaced by U+FFFD,

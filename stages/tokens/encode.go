@@ -5,7 +5,6 @@ import (
 	"crypto/sha256"
 	"fmt"
 	"slices"
-	"sync"
 
 	"refrain/pipeline"
 	"refrain/stages/item"
@@ -35,100 +34,61 @@ func Encode(t *tokenize.Tokenizer, b store.Boundary, n, cacheBytes int) pipeline
 	return encodeWith(t, b, n, cacheBytes, nil)
 }
 
-// encodeWith is Encode into buffers that come back through used.
-func encodeWith(t *tokenize.Tokenizer, b store.Boundary, n, cacheBytes int, used *idBuffers) pipeline.Stage[*item.Docs, *item.Tokens] {
+// encodeWith is Encode into buffers that come back through used: an ingest goes through
+// gigabytes of ids.
+func encodeWith(t *tokenize.Tokenizer, b store.Boundary, n, cacheBytes int, used *pipeline.Spare) pipeline.Stage[*item.Docs, *item.Tokens] {
 	return pipeline.OrderedWith(n, window(n),
-		func(int) encoder { return encoder{enc: t.NewEncoder(cacheBytes), boundary: b, used: used} },
+		func(int) encoder { return newEncoder(t, b, cacheBytes, used) },
 		func(ctx context.Context, e *encoder, docs *item.Docs) (*item.Tokens, error) {
 			if len(docs.Docs) > 0 {
 				pipeline.AtIndex(ctx, "block from document", int64(docs.Docs[0].ID))
 			}
-			return e.encode(docs), nil
+			return e.encode(docs)
 		})
 }
 
 // blocksAhead is how many blocks the other workers may encode while one is at a large
 // document: one of 16 MiB, the largest by default, takes as long as 256 blocks.
-// Their text and ids are about 40 MB.
+// Their text and ids are about 30 MB.
 const blocksAhead = 256
 
 // window is how many blocks n workers hold.
 func window(n int) int { return pipeline.Window(n) + blocksAhead }
 
-// idBuffers hands the id buffers of written blocks back to the encoders, the one last
-// written first, since the caches still hold it: an ingest goes through gigabytes of
-// ids, and fresh memory costs more than the encoding of what it holds. A nil one keeps
-// nothing. It never blocks for long.
-type idBuffers struct {
-	mu   sync.Mutex
-	free [][]uint32
-}
-
-// maxSpare is the largest buffer that is kept, in ids: room for the worst text of a
-// usual block.
+// maxSpare is the largest buffer of packed ids that is kept for another block.
 const maxSpare = 1 << 20
 
-// newIDBuffers keeps up to n buffers.
-func newIDBuffers(n int) *idBuffers { return &idBuffers{free: make([][]uint32, 0, n)} }
+// usualText is fewer bytes than an id stands for in most text.
+const usualText = 2
 
-// usualText is fewer bytes than an id stands for in most text, usualBlock more ids than
-// most blocks have.
-const (
-	usualText  = 2
-	usualBlock = 64 << 10
-)
-
-// get returns an empty buffer, nil when none is there.
-func (u *idBuffers) get() []uint32 {
-	if u == nil {
-		return nil
-	}
-	u.mu.Lock()
-	defer u.mu.Unlock()
-	n := len(u.free)
-	if n == 0 {
-		return nil
-	}
-	ids := u.free[n-1]
-	u.free = u.free[:n-1]
-	return ids[:0]
-}
-
-// put takes a buffer that nobody reads any more.
-func (u *idBuffers) put(ids []uint32) {
-	if u == nil || cap(ids) > maxSpare {
-		return
-	}
-	u.mu.Lock()
-	defer u.mu.Unlock()
-	if len(u.free) < cap(u.free) {
-		u.free = append(u.free, ids)
-	}
-}
+// maxIDs is the most ids a worker keeps room for between blocks: those of a document
+// as large as documents may be by default, in most text.
+const maxIDs = 8 << 20
 
 // encoder is what a worker keeps between blocks.
 type encoder struct {
 	enc      *tokenize.Encoder
+	vocab    int
 	boundary store.Boundary
-	used     *idBuffers
+	used     *pipeline.Spare
+	ids      []uint32 // of the document being encoded
 }
 
-func (e *encoder) encode(docs *item.Docs) *item.Tokens {
+func newEncoder(t *tokenize.Tokenizer, b store.Boundary, cacheBytes int, used *pipeline.Spare) encoder {
+	return encoder{enc: t.NewEncoder(cacheBytes), vocab: t.VocabSize(), boundary: b, used: used}
+}
+
+func (e *encoder) encode(docs *item.Docs) (*item.Tokens, error) {
 	n := len(docs.Docs)
 	out := &item.Tokens{
 		Seq: docs.Seq, Ends: make([]int, n),
 		DocIDs: make([]uint64, n), Sources: make([]string, n), Hashes: make([][16]byte, n),
 		Bytes: docs.Bytes,
 	}
-	room := int(docs.Bytes)/usualText + 10*n
-	ids := e.used.get()
-	if cap(ids) < room {
-		// Large enough for most blocks, so that buffers are not replaced by larger ones
-		// all the time.
-		ids = make([]uint32, 0, max(room, usualBlock))
-	}
+	packed := e.used.Get((int(docs.Bytes)/usualText + 2*n) * store.DTypeFor(e.vocab).Size())
 	for i := range docs.Docs {
 		d := &docs.Docs[i]
+		ids := slices.Grow(e.ids[:0], min(len(d.Text)/usualText, maxIDs)) // at once: what grows step by step is memory touched twice
 		if len(d.Text) > 0 {
 			if e.boundary.BOS != nil {
 				ids = append(ids, *e.boundary.BOS)
@@ -138,16 +98,23 @@ func (e *encoder) encode(docs *item.Docs) *item.Tokens {
 				ids = append(ids, *e.boundary.EOS)
 			}
 		}
+		var err error
+		if packed, err = store.Pack(packed, ids, e.vocab); err != nil {
+			return nil, fmt.Errorf("document %d (%s): %w", d.ID, d.Source, err)
+		}
+		if cap(ids) <= maxIDs {
+			e.ids = ids
+		}
 		hash := d.Hash
 		if hash == ([16]byte{}) {
 			sum := sha256.Sum256(d.Text)
 			hash = [16]byte(sum[:16])
 		}
-		out.Ends[i], out.DocIDs[i], out.Sources[i], out.Hashes[i] = len(ids), d.ID, d.Source, hash
+		out.Ends[i], out.DocIDs[i], out.Sources[i], out.Hashes[i] = len(packed), d.ID, d.Source, hash
 	}
-	if cap(ids) > maxSpare { // it is not kept, so it takes no more than it needs
-		ids = slices.Clone(ids)
+	out.IDs = packed
+	if docs.Free != nil {
+		docs.Free()
 	}
-	out.IDs = ids
-	return out
+	return out, nil
 }

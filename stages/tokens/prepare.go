@@ -205,7 +205,7 @@ func (c *PrepareConfig) fillFolder(ctx context.Context, tmp, key string) (*Resul
 		}
 		defer s.valTo.Abort()
 	}
-	w := &writing{c: c, split: s, used: newIDBuffers(pipeline.Window(c.Workers) + blocksPerWorker*c.Workers)}
+	w := &writing{c: c, split: s, width: store.DTypeFor(c.Tokenizer.VocabSize()).Size(), used: pipeline.NewSpare(window(c.Workers)+blocksPerWorker*c.Workers, maxSpare)}
 	stats, err := w.run(ctx)
 	if err != nil {
 		return nil, err
@@ -236,16 +236,17 @@ func (c *PrepareConfig) fillFolder(ctx context.Context, tmp, key string) (*Resul
 	return r, err
 }
 
-// textBytes is the length of the text behind ids: boundary ids have none.
-func (c *PrepareConfig) textBytes(ids []uint32) int64 {
+// textBytes is the length of the text behind packed ids: boundary ids have none.
+func (c *PrepareConfig) textBytes(packed []byte) int64 {
+	size := store.DTypeFor(c.Tokenizer.VocabSize()).Size()
 	if c.Boundary.BOS != nil {
-		ids = ids[1:]
+		packed = packed[size:]
 	}
 	if c.Boundary.EOS != nil {
-		ids = ids[:len(ids)-1]
+		packed = packed[:len(packed)-size]
 	}
 	var n int64
-	for _, id := range ids {
+	for id := range store.Unpack(packed, c.Tokenizer.VocabSize()) {
 		b, _ := c.Tokenizer.TokenBytes(id)
 		n += int64(len(b))
 	}
@@ -256,7 +257,8 @@ func (c *PrepareConfig) textBytes(ids []uint32) int64 {
 type writing struct {
 	c        *PrepareConfig
 	split    *splitter
-	used     *idBuffers
+	used     *pipeline.Spare
+	width    int // bytes of an id
 	progress Progress
 	empty    int64
 }
@@ -302,8 +304,8 @@ func (w *writing) write(ctx context.Context, in pipeline.In[*item.Tokens], _ pip
 			}
 		}
 		w.progress.Bytes += t.Bytes
-		w.progress.Tokens += int64(len(t.IDs))
-		w.used.put(t.IDs) // nothing written refers to them
+		w.progress.Tokens += int64(len(t.IDs) / w.width)
+		w.used.Put(t.IDs) // nothing written refers to them
 		if w.c.Progress != nil {
 			w.c.Progress(w.progress)
 		}

@@ -76,7 +76,7 @@ type document struct {
 	id     uint64
 	source string
 	hash   [16]byte
-	ids    []uint32
+	ids    []byte // store.Pack
 }
 
 // splitter sends each document to one of two writers.
@@ -89,7 +89,7 @@ type splitter struct {
 	room      int64         // and the most there may be
 	full      bool          // some have been given up for training,
 	limit     uint64        // of which this is the smallest draw; all below it are held
-	countText func(ids []uint32) int64
+	countText func(ids []byte) int64
 	valBytes  int64
 }
 
@@ -106,7 +106,7 @@ func (s *splitter) add(d document) error {
 		}
 		d.ids = slices.Clone(d.ids)
 		heap.Push(&s.held, drawn{draw, d})
-		s.heldBytes += idBytes(d)
+		s.heldBytes += int64(len(d.ids))
 		if int64(len(s.held)) > s.val.Docs {
 			if err := s.giveUp(); err != nil {
 				return err
@@ -118,7 +118,7 @@ func (s *splitter) add(d document) error {
 		}
 		return nil
 	}
-	return s.trainTo.Append(d.id, d.source, d.ids)
+	return s.trainTo.AppendPacked(d.id, d.source, d.ids)
 }
 
 // giveUp sends the held document with the largest draw to training, where it stands
@@ -128,19 +128,17 @@ func (s *splitter) giveUp() error {
 	s.full, s.limit = true, s.held[0].draw
 	for len(s.held) > 0 && s.held[0].draw == s.limit {
 		d := heap.Pop(&s.held).(drawn).document
-		s.heldBytes -= idBytes(d)
-		if err := s.trainTo.Append(d.id, d.source, d.ids); err != nil {
+		s.heldBytes -= int64(len(d.ids))
+		if err := s.trainTo.AppendPacked(d.id, d.source, d.ids); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-func idBytes(d document) int64 { return 4 * int64(len(d.ids)) }
-
 func (s *splitter) toVal(d document) error {
 	s.valBytes += s.countText(d.ids)
-	return s.valTo.Append(d.id, d.source, d.ids)
+	return s.valTo.AppendPacked(d.id, d.source, d.ids)
 }
 
 // finish passes on what is held, in input order, and checks that both sides have

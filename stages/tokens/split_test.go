@@ -14,7 +14,7 @@ import (
 func splitting(t *testing.T, n, room int64) *splitter {
 	t.Helper()
 	mem := fsx.NewMem()
-	s := &splitter{val: Val{Docs: n}, room: room, countText: func(ids []uint32) int64 { return int64(len(ids)) }}
+	s := &splitter{val: Val{Docs: n}, room: room, countText: func(ids []byte) int64 { return int64(len(ids)) }}
 	for dir, to := range map[string]**store.Writer{"train": &s.trainTo, "val": &s.valTo} {
 		if err := mem.Mkdir(dir, fsx.DirPerm); err != nil {
 			t.Fatal(err)
@@ -30,7 +30,7 @@ func splitting(t *testing.T, n, room int64) *splitter {
 }
 
 func numbered(i, n int) document {
-	d := document{id: uint64(i), source: "f.txt", ids: make([]uint32, n)}
+	d := document{id: uint64(i), source: "f.txt", ids: make([]byte, 2*n)}
 	binary.LittleEndian.PutUint64(d.hash[:], uint64(i))
 	return d
 }
@@ -47,7 +47,7 @@ func TestHeldDocumentsAreBounded(t *testing.T) {
 		}
 		var sum int64
 		for _, d := range s.held {
-			sum += 4 * int64(len(d.ids))
+			sum += int64(len(d.ids))
 		}
 		if most = max(most, sum); sum != s.heldBytes || len(s.held) > keep {
 			t.Fatalf("after document %d: %d bytes counted, %d held, by %d documents", i, s.heldBytes, sum, len(s.held))

@@ -462,14 +462,23 @@ func TestFaultAtEveryCall(t *testing.T) {
 	}
 }
 
+func encoded(t *testing.T, e *encoder, d *item.Docs) *item.Tokens {
+	t.Helper()
+	out, err := e.encode(d)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return out
+}
+
 func TestEncodeConforms(t *testing.T) {
 	tok, texts := trained(t), makeTexts(48)
 	eos := uint32(0)
 	b := store.Boundary{EOS: &eos, BOS: &eos}
-	enc := encoder{enc: tok.NewEncoder(1 << 12), boundary: b}
+	enc := newEncoder(tok, b, 1<<12, nil)
 	var want []*item.Tokens
 	for _, d := range blocks(texts, 4) {
-		want = append(want, enc.encode(d))
+		want = append(want, encoded(t, &enc, d))
 	}
 	same := func(a, b *item.Tokens) bool {
 		return a.Seq == b.Seq && a.Bytes == b.Bytes && slices.Equal(a.IDs, b.IDs) && slices.Equal(a.Ends, b.Ends) &&
@@ -494,7 +503,7 @@ func TestWriteConforms(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	enc := encoder{enc: tok.NewEncoder(1 << 12), boundary: b}
+	enc := newEncoder(tok, b, 1<<12, nil)
 	var last *writing
 	pipelinetest.RunSink(t, pipelinetest.SinkCase[*item.Tokens]{
 		New: func() pipeline.Stage[*item.Tokens, struct{}] {
@@ -506,13 +515,13 @@ func TestWriteConforms(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			last = &writing{c: &PrepareConfig{}, split: &splitter{trainTo: w}}
+			last = &writing{c: &PrepareConfig{}, split: &splitter{trainTo: w}, width: 2}
 			return pipeline.StageFunc[*item.Tokens, struct{}](last.write)
 		},
 		Inputs: func() []*item.Tokens {
 			var out []*item.Tokens
 			for _, d := range blocks(texts, 4) {
-				out = append(out, enc.encode(d))
+				out = append(out, encoded(t, &enc, d))
 			}
 			return out
 		},
