@@ -138,8 +138,6 @@ func (k GEMMKind) product(pool *par.Pool, scratch *gemm.Scratch, s gemm.Shape, a
 
 // gemmShape alternates samples of the product and of the peak.
 func gemmShape(pool *par.Pool, peakOf func(n int) int, product func(), s gemm.Shape, rounds int) (best, share float64, per time.Duration) {
-	flops := make([]int, pool.Threads()*16)
-	peakBody := func(w int) { flops[w*16] = peakOf(50_000) }
 	product()
 	var peak float64
 	var times []time.Duration
@@ -149,14 +147,7 @@ func gemmShape(pool *par.Pool, peakOf func(n int) int, product func(), s gemm.Sh
 		d := time.Since(t0)
 		times = append(times, d)
 		best = max(best, s.FLOPs()/d.Seconds())
-		t0 = time.Now()
-		pool.Run(peakBody)
-		d = time.Since(t0)
-		total := 0
-		for w := range pool.Threads() {
-			total += flops[w*16]
-		}
-		peak = max(peak, float64(total)/d.Seconds())
+		peak = max(peak, peakRate(pool, peakOf))
 	}
 	return best, best / peak, median(times)
 }

@@ -2,8 +2,8 @@
 # Measures what docs/performance.md speaks of, in one session: each command writes a
 # dated JSON record to bench/results, and the table in the page is brought up to
 # date. A command refuses under CPU pressure, since what others do on the machine
-# would be measured too; --force goes on and the records say so. Takes about 40
-# minutes on two cores.
+# would be measured too; --force goes on and the records say so. Takes about an
+# hour on two cores.
 #
 #	sh bench/measure.sh [--force] [PART...]
 #
@@ -42,9 +42,14 @@ measure() { # runs a scenario if it is wanted, on a machine that has forgotten w
 	"$bin/refrain" bench "$@" --record bench/results $force
 }
 for p in f32 bf16; do
-	for m in 1M 3M 11M; do measure step --preset micro-$m --precision $p --count 9 --compare peers; done
+	for m in 1M 3M 11M; do
+		measure step --preset micro-$m --precision $p --count 9 --compare peers
+		measure step --scale threads --preset micro-$m --precision $p --count 7
+	done
+	measure step --scale size --precision $p --count 7
+	measure gemm --precision $p --count 8 --compare peers
 done
-measure gemm --count 8 --compare peers
+for m in 1M 3M 11M; do measure step --scale devices --preset micro-$m --count 7; done
 measure tokenizer --count 5 --compare peers --peer tokenizers --bytes 8000000
 measure loader --tiers T0 --count 15
 measure loader --tiers T0 --count 15 --seq 4096

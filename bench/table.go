@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"regexp"
+	"slices"
 	"strings"
 
 	"refrain/internal/fsx"
@@ -25,13 +26,15 @@ type figure struct {
 
 // figures is the table of docs/performance.md in its order.
 func figures() []figure {
-	const step, gemm = "bench step --preset micro-%s --compare peers", "bench gemm --compare peers"
-	var out []figure
+	return slices.Concat(stepFigures(), scaleFigures(), productFigures(), tokenizerFigures(), loaderFigures(), ingestFigures(), stateFigures())
+}
+
+func stepFigures() (out []figure) {
 	add := func(f figure) { out = append(out, f) }
 	for _, prec := range []string{"f32", "bf16"} {
 		for i, m := range []string{"1M", "3M", "11M"} {
 			bar := map[string][]string{"f32": {"1.2", "1.4", "1.3"}, "bf16": {"1.4", "1.4", "1.3"}}[prec][i]
-			cmd, also := fmt.Sprintf(step, m), "" // the name had no precision before there were two
+			cmd, also := "bench step --preset micro-"+m+" --compare peers", "" // the name had no precision before there were two
 			if prec == "bf16" {
 				cmd += " --precision bf16"
 			} else {
@@ -43,16 +46,79 @@ func figures() []figure {
 			add(figure{what: "step " + m + ", " + prec + ": device wait", pattern: name, unit: "wait%", form: "%.3f", after: " %", bar: "0.1 %", command: cmd})
 		}
 	}
+	return out
+}
+
+// scaleFigures are of steps that differ in one thing.
+func scaleFigures() (out []figure) {
+	add := func(f figure) { out = append(out, f) }
+	for _, prec := range []string{"f32", "bf16"} {
+		for _, m := range []string{"1M", "3M", "11M"} {
+			add(figure{what: "step " + m + ", " + prec + ": two threads against one", pattern: "StepScale/by=threads/preset=" + m + "/precision=" + prec + "/threads=2",
+				unit: "x-first", form: "%.2f", bar: "1.8", command: precise("bench step --scale threads --preset micro-"+m, prec)})
+		}
+	}
+	for _, m := range []string{"1M", "3M", "11M"} {
+		for _, n := range []string{"2", "4"} {
+			add(figure{what: "step " + m + ", f32: " + n + " logical devices against 1, same batch and cores", pattern: "StepScale/by=devices/preset=" + m + "/precision=f32/devices=" + n,
+				unit: "x-first", form: "%.3f", bar: "0.97", command: "bench step --scale devices --preset micro-" + m})
+		}
+	}
+	for _, prec := range []string{"f32", "bf16"} {
+		size, cmd := "StepScale/by=size/", precise("bench step --scale size", prec)
+		all := size + "all=0.3M..30M/precision=" + prec
+		add(figure{what: "growth, " + prec + ": tokens a second x (6P + 7LTD), 0.3M to 30M: farthest from the mean", pattern: all, unit: "off%", form: "%.0f", after: " %", bar: "25 %", command: cmd})
+		add(figure{what: "growth, " + prec + ": the same, fastest over slowest less 1", pattern: all, unit: "spread%", form: "%.0f", after: " %", command: cmd})
+	}
+	for _, m := range [][2]string{{"1M", "0.38"}, {"11M", "0.45"}} {
+		add(figure{what: "step " + m[0] + ", f32: 6P + 7LTD operations a token, of the multiply-add peak", pattern: "StepScale/by=size/preset=" + m[0] + "/precision=f32",
+			unit: "of-peak", form: "%.2f", bar: m[1], command: "bench step --scale size"})
+	}
+	return out
+}
+
+// precise is a command at a precision; f32 is what it takes without the flag.
+func precise(command, precision string) string {
+	if precision == "f32" {
+		return command
+	}
+	return command + " --precision " + precision
+}
+
+// productFigures are of matrix products.
+func productFigures() (out []figure) {
+	add := func(f figure) { out = append(out, f) }
+	const gemm = "bench gemm --compare peers"
 	for _, t := range []string{"1", "2"} {
 		add(figure{what: "GEMM f32, 27 shapes, " + t + " thread(s): of the multiply-add peak", pattern: "GEMM/geomean/threads=" + t, unit: "of-peak", form: "%.2f", command: gemm})
 		add(figure{what: "GEMM f32, 27 shapes, " + t + " thread(s): against OpenBLAS", pattern: "GEMM/geomean/threads=" + t, unit: "x-peer", form: "%.2f", bar: map[string]string{"1": "1.03", "2": "1.15"}[t], command: gemm})
 	}
+	for _, k := range []struct{ operands, what, peer, bar string }{
+		{"bf16", "stored as bf16", "torch.mm bf16", "0.95"}, {"f32", "stored as f32", "torch.mm bf16 with conversion", "1.1"},
+	} {
+		for _, t := range []string{"1", "2"} {
+			name := "GEMM/geomean/precision=bf16/operands=" + k.operands + "/threads=" + t
+			what := "GEMM bf16, " + k.what + ", 27 shapes, " + t + " thread(s): "
+			add(figure{what: what + "of the peak of the instructions in use", pattern: name, unit: "of-peak", form: "%.2f", command: precise(gemm, "bf16")})
+			add(figure{what: what + "against " + k.peer, pattern: name, unit: "x-peer", form: "%.2f", bar: k.bar, command: precise(gemm, "bf16")})
+		}
+	}
+	return out
+}
+
+func tokenizerFigures() (out []figure) {
+	add := func(f figure) { out = append(out, f) }
 	for _, p := range []string{"cold", "warm"} {
 		add(figure{what: "encoder, one thread, " + p + ", against Hugging Face tokenizers", pattern: "Tokenizer/.*" + p + "(/peer=tokenizers)?", unit: "x-peer", form: "%.0f", bar: "20", command: "bench tokenizer --compare peers"})
 		add(figure{what: "encoder, one thread, " + p + ", against tiktoken", pattern: "Tokenizer/.*" + p + "/peer=tiktoken", unit: "x-peer", form: "%.0f", bar: "20", command: "bench tokenizer --compare peers"})
 		add(figure{what: "encoder, one thread, " + p + ", against gigatoken", pattern: "Tokenizer/.*" + p + "/peer=gigatoken", unit: "x-peer", form: "%.2f", bar: map[string]string{"cold": "0.9", "warm": "1.0"}[p], command: "bench tokenizer --compare peers --bytes 200000000"})
 	}
 	add(figure{what: "training of a vocabulary against Hugging Face tokenizers, CPU time", pattern: "TrainTokenizer/.*", unit: "x-peer", form: "%.1f", bar: "6", command: "bench train-tokenizer --compare peers"})
+	return out
+}
+
+func loaderFigures() (out []figure) {
+	add := func(f figure) { out = append(out, f) }
 	for _, T := range []string{"512", "4096"} {
 		cmd := "bench loader --tiers T0 --seq " + T
 		for _, m := range []string{"fixed", "repack"} {
@@ -81,11 +147,22 @@ func figures() []figure {
 	for _, p := range []string{"2ms", "5ms", "20ms"} {
 		add(figure{what: "steps of " + p + " that found a batch", pattern: "Loader/tier=T4/mode=fixed/loader=refrain/.*/pace=" + p, unit: "found%", form: "%.0f", after: " %", bar: "100 %", command: "bench loader --tiers T4"})
 	}
+	return out
+}
+
+func ingestFigures() (out []figure) {
+	add := func(f figure) { out = append(out, f) }
 	add(figure{what: "ingest, of the encoder alone, wall time", pattern: "Ingest/.*/prepare", unit: "of-encoder", form: "%.2f", bar: "0.6", command: "bench ingest"})
 	add(figure{what: "ingest after the fingerprint, of the encoder alone", pattern: "Ingest/.*/prepare", unit: "store-of-encoder", form: "%.2f", bar: "0.8", command: "bench ingest"})
 	for _, p := range IngestPeers() {
 		add(figure{what: "ingest against " + p.Name, pattern: "Ingest/.*/peer=" + p.Name, unit: "ours-x", form: "%.3g", bar: "15", command: "bench ingest --compare peers"})
 	}
+	return out
+}
+
+// stateFigures are of plans and checkpoints.
+func stateFigures() (out []figure) {
+	add := func(f figure) { out = append(out, f) }
 	for _, p := range [][2]string{{"100000", "10 ms"}, {"1000000", "300 ms"}, {"10000000", "4000 ms"}} {
 		add(figure{what: "epoch plan of " + p[0] + " documents, ms", pattern: "Plan/docs=" + p[0], unit: "ms", form: "%.1f", bar: p[1], command: "bench plan"})
 		add(figure{what: "epoch plan of " + p[0] + " documents, bytes a document", pattern: "Plan/docs=" + p[0], unit: "B/doc", form: "%.1f", bar: "16", command: "bench plan"})

@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"encoding/json"
 	"fmt"
 	"os"
 	"os/exec"
@@ -15,7 +14,6 @@ import (
 	"github.com/spf13/pflag"
 
 	"refrain/bench"
-	"refrain/gpu"
 	"refrain/gpu/host"
 	"refrain/internal/run"
 	"refrain/kernels/gemm"
@@ -89,113 +87,12 @@ func (f *benchFlags) numThreads() int {
 	return runtime.GOMAXPROCS(0)
 }
 
-func (a *app) benchStep(f *benchFlags) *cobra.Command {
-	var preset, precision string
-	var T, B, V, shards, devices int
-	var kernels bool
-	c := &cobra.Command{
-		Use:   "step",
-		Short: "A training step fed by repack, batch and upload",
-		Example: `  refrain bench step --preset micro-3M --count 12 --kernels
-  refrain bench step --preset micro-3M --precision bf16 --compare peers`,
-		Args: args(cobra.NoArgs),
-		RunE: func(c *cobra.Command, _ []string) error {
-			peers, err := f.check(c)
-			if err != nil {
-				return err
-			}
-			m, ok := model.PresetByName(preset)
-			if !ok {
-				return &run.Error{Code: run.ExitUsage, Err: fmt.Errorf("no preset %q; there are %s", preset, presetNames())}
-			}
-			m.MaxT = max(m.MaxT, T)
-			if V > 0 {
-				m.Vocab = V
-			}
-			policy, err := model.PolicyOf(precision)
-			if err != nil {
-				return bad(c, "--precision %q; use f32 or bf16", precision)
-			}
-			n, err := run.Shards(B, shards)
-			if err != nil {
-				return &run.Error{Code: run.ExitUsage, Err: err}
-			}
-			cfg := bench.StepConfig{Model: m, Name: strings.TrimPrefix(preset, "micro-"), T: T, B: B, Shards: n, Devices: devices, Threads: f.threads, Policy: policy, Warm: 2, Steps: f.count}
-			if err := a.benchHeader(); err != nil {
-				return err
-			}
-			if peers {
-				return a.stepWithPeer(c.Context(), f, cfg)
-			}
-			r, err := bench.Step(c.Context(), cfg, kernels)
-			if err != nil {
-				return err
-			}
-			a.line(r.Line)
-			for _, k := range r.Kernels {
-				a.printf("# %-14s %6d calls %12v\n", k.Name, k.Calls, k.Busy)
-			}
-			return nil
-		},
-	}
-	c.Flags().StringVar(&preset, "preset", "micro-1M", "model shape")
-	c.Flags().StringVar(&precision, "precision", "f32", "of activations and products: f32 or bf16 (the peer then runs under autocast)")
-	c.Flags().IntVar(&T, "seq", 512, "tokens in a row")
-	c.Flags().IntVar(&B, "batch", 8, "rows in a step")
-	c.Flags().IntVar(&V, "vocab", 0, "vocabulary; 0 means the preset's")
-	c.Flags().IntVar(&shards, "shards", 0, "logical shards; 0 means as in training")
-	c.Flags().IntVar(&devices, "devices", 1, "logical devices")
-	c.Flags().BoolVar(&kernels, "kernels", false, "print the time of every kernel as comments")
-	return c
-}
-
 func presetNames() string {
 	var names []string
 	for _, p := range model.Presets() {
 		names = append(names, p.Name)
 	}
 	return strings.Join(names, ", ")
-}
-
-// stepWithPeer alternates a few of our steps with a few of the peer's.
-func (a *app) stepWithPeer(ctx context.Context, f *benchFlags, cfg bench.StepConfig) error {
-	m := cfg.Model
-	spec, err := json.Marshal(map[string]any{
-		"vocab": m.Vocab, "dim": m.Dim, "layers": m.Layers, "heads": m.Heads, "kv_heads": m.KVHeads, "ffn": m.FFN, "tie": m.Tie,
-		"t": cfg.T, "b": cfg.B, "threads": f.numThreads(), "compile": true, "bf16": cfg.Policy.Act == gpu.BF16,
-	})
-	if err != nil {
-		return err
-	}
-	p, err := bench.StartPeer(ctx, f.peers, "peer_step.py", string(spec))
-	if err != nil {
-		return &run.Error{Code: run.ExitUsage, Err: err}
-	}
-	defer p.Close()
-	a.printf("# peer %s\n", p.About)
-	const part = 3 // steps of each side in a round
-	var ratios []float64
-	for range f.count {
-		one := cfg
-		one.Steps = part
-		r, err := bench.Step(ctx, one, false)
-		if err != nil {
-			return err
-		}
-		var answer struct {
-			Median float64 `json:"median_s"`
-		}
-		if err := p.Ask(map[string]int{"steps": part}, &answer); err != nil {
-			return err
-		}
-		ratio := answer.Median / r.PerOp.Seconds()
-		ratios = append(ratios, ratio)
-		r.Metrics = append(r.Metrics, bench.Metric{Value: float64(cfg.B*cfg.T) / answer.Median, Unit: "peer-tok/s"}, bench.Metric{Value: ratio, Unit: "x-peer"})
-		a.line(r.Line)
-	}
-	lo, mid, hi := bench.Quartiles(ratios)
-	a.printf("# %s: %.3f times torch.compile %s (quartiles %.3f to %.3f, %d rounds)\n", cfg.Name, mid, cfg.Policy, lo, hi, len(ratios))
-	return nil
 }
 
 func (a *app) benchGEMM(f *benchFlags) *cobra.Command {

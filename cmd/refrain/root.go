@@ -87,6 +87,7 @@ func completeChoices(c *cobra.Command) {
 		{"mode", []string{"fixed", "block", "reshuffle", "repack"}},
 		{"tail", []string{"drop", "carry", "pad"}},
 		{"targets", []string{"all", "inside"}},
+		{"scale", []string{"threads", "devices", "size"}},
 		{"resume", []string{"auto", "must", "never"}},
 		{"family", []string{"r50k", "cl100k", "o200k"}},
 		{"kind", []string{"text", "jsonl", "parquet", "arrow-file", "arrow-stream"}},
