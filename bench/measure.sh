@@ -31,7 +31,7 @@ only=$*
 }
 bin=$(mktemp -d)
 trap 'rm -rf "$bin"' EXIT
-go build -o "$bin/refrain" ./cmd/refrain
+go build -buildvcs=auto -o "$bin/refrain" ./cmd/refrain
 mkdir -p bench/results
 measure() { # runs a scenario if it is wanted, on a machine that has forgotten what ran before
 	case " ${only:-$1} " in

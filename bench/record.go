@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"io/fs"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"runtime"
 	"slices"
@@ -28,7 +27,8 @@ const MaxPressure = 5.0
 type Record struct {
 	Date     string            `json:"date"` // RFC 3339
 	Command  []string          `json:"command"`
-	Code     string            `json:"code"` // revision of this program
+	Code     string            `json:"code"`            // revision of this program, with +dirty if its source was changed; or unknown
+	Built    string            `json:"built,omitempty"` // by go build or by go run
 	Go       string            `json:"go"`
 	System   string            `json:"system"`
 	CPU      string            `json:"cpu"`
@@ -74,29 +74,12 @@ func NewRecord(command []string, force bool) (*Record, error) {
 	if err != nil {
 		return nil, err
 	}
+	code, built := stamp()
 	return &Record{
-		Date: time.Now().UTC().Format(time.RFC3339), Command: portable(command), Code: codeVersion(), Go: runtime.Version(),
+		Date: time.Now().UTC().Format(time.RFC3339), Command: portable(command), Code: code, Built: built, Go: runtime.Version(),
 		System: runtime.GOOS + "/" + runtime.GOARCH, CPU: run.CPUName(), Cores: runtime.NumCPU(), Kernels: asm.Kernels(),
 		Pressure: [2]*float64{p, nil}, Forced: high,
 	}, nil
-}
-
-// codeVersion is the revision of the program: the one it was built from or, where the
-// build did not keep it, that of the source tree of this program in which it runs.
-func codeVersion() string {
-	built := run.CodeVersion()
-	if mod, err := os.ReadFile("go.mod"); built != "(devel)" || err != nil || !strings.HasPrefix(string(mod), "module refrain\n") {
-		return built
-	}
-	rev, err := exec.Command("git", "rev-parse", "--short=12", "HEAD").Output()
-	if err != nil {
-		return built
-	}
-	code := strings.TrimSpace(string(rev))
-	if changed, err := exec.Command("git", "status", "--porcelain", "--untracked-files=no").Output(); err != nil || len(changed) > 0 {
-		code += "+dirty"
-	}
-	return code
 }
 
 // tooHigh says whether the pressure is above MaxPressure, which is an error unless

@@ -116,7 +116,7 @@ func TestRecord(t *testing.T) {
 		if cmd := strings.Join(got.Command, " "); cmd != "refrain bench x -t tokenizer.json --file=tokenizer.json" {
 			t.Errorf("command %q", cmd)
 		}
-		if len(got.Lines) != 1 || got.Lines[0].Name != "X" || len(got.Notes) != 1 || got.Notes[0] != "a note" || got.Kernels == "" {
+		if len(got.Lines) != 1 || got.Lines[0].Name != "X" || len(got.Notes) != 1 || got.Notes[0] != "a note" || got.Kernels == "" || got.Code == "" || got.Built == "" {
 			t.Errorf("%+v", got)
 		}
 	}

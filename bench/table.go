@@ -188,7 +188,7 @@ func Table(dir string) (string, error) {
 	}
 	var b strings.Builder
 	b.WriteString("| figure | measured (quartiles) | bar | command: `refrain ...` | record |\n|---|---|---|---|---|\n")
-	forced := false
+	forced, dirty := false, false
 	for _, f := range figures() {
 		value, r, ok, err := f.newest(all)
 		if err != nil {
@@ -201,10 +201,16 @@ func Table(dir string) (string, error) {
 		if r.Forced {
 			mark, forced = " (f)", true
 		}
+		if strings.HasSuffix(r.Code, dirtyMark) {
+			mark, dirty = mark+" (d)", true
+		}
 		fmt.Fprintf(&b, "| %s | %s | %s | `%s` | %s %.7s, %d cores, %s%s |\n", f.what, value, f.bar, f.command, r.Date[:10], r.Code, r.Cores, r.Kernels, mark)
 	}
 	if forced {
 		b.WriteString("\n(f): recorded by force while others used the machine; ratios inside a round hold better than absolute figures.\n")
+	}
+	if dirty {
+		b.WriteString("\n(d): the source differed from that revision.\n")
 	}
 	return b.String(), nil
 }
