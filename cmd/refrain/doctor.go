@@ -49,6 +49,7 @@ type machine struct {
 	Cores       int       `json:"cores"`
 	Threads     int       `json:"threads"` // that may run at once
 	Kernels     string    `json:"kernels"`
+	Missing     string    `json:"kernels_missing,omitempty"` // the better set, and what keeps it from being used
 	Peak1       float64   `json:"fma_peak_1_thread_flops"`
 	Peak        float64   `json:"fma_peak_flops"`
 	PeakBF16    float64   `json:"bf16_peak_flops"`
@@ -140,9 +141,7 @@ func examine(dir string, quick bool) *machine {
 	}
 	m.find("program", good, "", "%s, %s, %s/%s", m.Code, m.Go, m.OS, m.Arch)
 	m.find("processor", good, "", "%s, %d cores, %d threads at once%s", m.CPU, m.Cores, m.Threads, features())
-	m.find("kernels", worse(m.Kernels == "purego", warned),
-		"plain Go is several times slower; use an amd64 processor with AVX2 and FMA, and build without the tag purego",
-		"%s", m.Kernels)
+	m.kernels(asm.Missing())
 	m.compute(quick)
 	m.memory()
 	if !quick {
@@ -156,6 +155,20 @@ func examine(dir string, quick bool) *machine {
 		m.find("demo corpus", good, "", "%s", filepath.Join(strings.TrimSpace(string(out)), "src"))
 	}
 	return m
+}
+
+// kernels says which set is in use, and what keeps a better one from being used.
+func (m *machine) kernels(l asm.Lack) {
+	why := ""
+	if l.Reason != "" {
+		m.Missing = l.Set + ": " + l.Reason
+		why = "; not " + m.Missing
+	}
+	do := "plain Go is several times slower; use an amd64 processor with AVX2 and FMA, and build without the tag purego"
+	if l.Mendable {
+		do = "allow it: in the hypervisor's processor model, the kernel's command line (noxsave, clearcpuid), GODEBUG, or the tags of the build"
+	}
+	m.find("kernels", worse(m.Kernels == "purego" || l.Mendable, warned), do, "%s%s", m.Kernels, why)
 }
 
 // features words the instruction sets that the kernels look for.

@@ -10,6 +10,7 @@ import (
 
 	"refrain/gpu"
 	"refrain/internal/fsx"
+	"refrain/kernels/asm"
 	"refrain/model"
 	"refrain/stages/repack"
 	"refrain/train"
@@ -30,6 +31,10 @@ type state struct {
 	// Precision of the activations. Checkpoints from before there was a choice
 	// have none and are f32.
 	Precision string `json:"precision,omitempty"`
+
+	// Bits is asm.Bits of the last steps, and not their kernel set, since equal states
+	// have equal files. Older checkpoints do not say.
+	Bits string `json:"bits,omitempty"`
 }
 
 // infos lists the tensors of a model under their Hugging Face names.
@@ -67,7 +72,7 @@ func (c *Checkpoints) Write(ctx context.Context, v *train.Save) (string, error) 
 	st := state{
 		Step: snap.Step, Horizon: c.s.Options.Steps, Stream: c.s.Stream.State(v.Window),
 		Chain: v.Chain.String(), Batch: c.s.Options.Batch, Shards: c.s.Options.Shards,
-		Precision: c.s.Options.Policy.String(),
+		Precision: c.s.Options.Policy.String(), Bits: asm.Bits(),
 	}
 	cfg, err := c.hfConfig()
 	if err != nil {
@@ -129,6 +134,7 @@ type Resume struct {
 	Weights []float32
 	M, V    []float32
 	Report  *ckpt.Report
+	Bits    string // asm.Bits of the steps so far; "" when the checkpoint does not say
 }
 
 // Latest loads the newest good checkpoint of this run. ckpt.ErrNone means that
@@ -175,7 +181,7 @@ func (c *Checkpoints) resume(l *ckpt.Loaded) (*Resume, error) {
 	if g != st.Step*int64(st.Batch) {
 		return nil, fmt.Errorf("state.json says step %d and window %d; with %d rows a step they cannot both be right", st.Step, g, st.Batch)
 	}
-	r := &Resume{Step: st.Step, Window: g}
+	r := &Resume{Step: st.Step, Window: g, Bits: st.Bits}
 	if r.Chain, err = train.ParseChain(st.Chain); err != nil {
 		return nil, err
 	}

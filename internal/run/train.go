@@ -12,6 +12,7 @@ import (
 
 	"refrain/gpu"
 	"refrain/internal/fsx"
+	"refrain/kernels/asm"
 	"refrain/pipeline"
 	"refrain/stages/batch"
 	"refrain/stages/evals"
@@ -195,6 +196,9 @@ func (r *runner) begin(ctx context.Context) error {
 		j.Watch.Note(start.Report.String())
 	}
 	j.Watch.Note(fmt.Sprintf("resuming at step %d, window %d, epoch %.3f", start.Step, start.Window, r.s.Stream.Epochs(start.Window)))
+	if b := start.Bits; b != "" && b != asm.Bits() {
+		j.Watch.Note(fmt.Sprintf("the steps so far were computed by %s kernels, those to come by %s: what follows agrees with a run that never moved to within rounding, not to the bit (refrain doctor says why)", b, asm.Bits()))
+	}
 	return nil
 }
 

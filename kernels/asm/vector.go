@@ -8,13 +8,14 @@ import (
 // Kernels names the best set of kernels this process uses: "purego", "neon", "avx2",
 // "avx512" or "avx512bf16". See the package comment for what they share.
 func Kernels() string {
-	switch {
-	case pairs16:
-		return "avx512bf16"
-	case wide:
-		return "avx512"
-	case vector:
-		return vectorName
+	return set{vector: vector, wide: wide, pairs16: pairs16}.name(vectorName)
+}
+
+// Bits names what the bits of float32 results depend on: "assembly" in all sets but
+// one, and "purego" in that.
+func Bits() string {
+	if vector {
+		return "assembly"
 	}
 	return "purego"
 }
