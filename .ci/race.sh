@@ -12,7 +12,7 @@ if ! command -v gcc >/dev/null && ! command -v clang >/dev/null; then
 	fi
 fi
 rooms=()
-for r in internal/par pipeline/... stages/... gpu/host train/... internal/run; do
+for r in internal/par store pipeline/... stages/... gpu/host train/... internal/run; do
 	if [ -n "$(find "${r%/...}" -name '*_test.go' -print -quit 2>/dev/null)" ]; then
 		rooms+=("./$r")
 	else

@@ -48,12 +48,17 @@ func (s *Spare) take(n int) []byte {
 // Put takes a buffer that nobody uses any more. When there is no room for it, the one
 // kept longest gives way.
 func (s *Spare) Put(b []byte) {
-	if s == nil || cap(b) == 0 || cap(b) > s.largest || cap(s.free) == 0 {
+	if s == nil || cap(b) == 0 || cap(b) > s.largest {
 		return
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if len(s.free) == cap(s.free) {
+	switch len(s.free) {
+	case 0:
+		if cap(s.free) == 0 {
+			return
+		}
+	case cap(s.free):
 		s.free = append(s.free[:0], s.free[1:]...)
 	}
 	s.free = append(s.free, b)

@@ -39,8 +39,10 @@ func (a *Ahead) First(i int, s *Store, doc int) { a.once[i] = s.at(s.entries[doc
 
 // passed takes away the first n lines of the ids, and the single ones.
 func (a *Ahead) passed(n int) {
-	n = min(n, a.lines)
-	a.ids, a.lines = unsafe.Add(a.ids, 64*n), a.lines-n
+	if n < a.lines { // else nothing is left, and the pointer would leave the ids
+		a.ids = unsafe.Add(a.ids, 64*n)
+	}
+	a.lines -= min(n, a.lines)
 }
 
 // Rest asks for the ids that no copy has asked for.
