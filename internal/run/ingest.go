@@ -190,8 +190,9 @@ func classifyIngest(ctx context.Context, err error) error {
 type ingest struct {
 	c      IngestConfig
 	inputs []shards.Input
-	size   int64 // bytes of text, about; 0 when not known
-	vocab  int   // of the tokenizer to train; 0: it comes from a file
+	size   int64  // bytes of text, about; 0 when not known
+	vocab  int    // of the tokenizer to train; 0: it comes from a file,
+	file   []byte // which holds this
 	tok    *tokenize.Tokenizer
 }
 
@@ -201,8 +202,12 @@ func (g *ingest) run(ctx context.Context) (*IngestResult, error) {
 	}
 	var load sync.WaitGroup
 	var loadErr error
-	if g.vocab == 0 { // a file, which is read while others look at the inputs
-		load.Go(func() { loadErr = g.tokenizer(ctx) })
+	if g.vocab == 0 { // a file, which is loaded while others look at the inputs
+		var err error
+		if g.file, err = os.ReadFile(g.c.Tokenizer); err != nil {
+			return nil, usage(fmt.Errorf("tokenizer: %w", err))
+		}
+		load.Go(func() { loadErr = g.load(g.c.Tokenizer, g.file) })
 	}
 	digest, list, err := g.look(ctx)
 	load.Wait()
@@ -210,7 +215,7 @@ func (g *ingest) run(ctx context.Context) (*IngestResult, error) {
 		return nil, err
 	}
 	if g.vocab > 0 {
-		loadErr = g.tokenizer(ctx)
+		loadErr = g.trained(ctx)
 	}
 	if loadErr != nil {
 		return nil, loadErr
@@ -385,11 +390,7 @@ func (g *ingest) place(digest string) error {
 	}
 	spec := g.c.Tokenizer
 	if g.vocab == 0 {
-		b, err := os.ReadFile(g.c.Tokenizer)
-		if err != nil {
-			return usage(fmt.Errorf("tokenizer: %w", err))
-		}
-		sum := sha256.Sum256(b)
+		sum := sha256.Sum256(g.file)
 		spec = hex.EncodeToString(sum[:])
 	}
 	b, err := json.Marshal([]any{digest, spec, g.c.Val.String(), g.policies()})
@@ -401,26 +402,28 @@ func (g *ingest) place(digest string) error {
 	return nil
 }
 
-// tokenizer loads the tokenizer, or finds or trains the one that is asked for.
-// A trained one is taken from the store that is there already: the key of the
-// store then tells whether it is the same, since training has one result.
-func (g *ingest) tokenizer(ctx context.Context) error {
-	path := g.c.Tokenizer
-	if g.vocab > 0 {
-		path = filepath.Join(g.c.Out, tokens.TokenizerName)
-		if _, err := os.Stat(path); err != nil {
-			// Found out now rather than after the training.
-			if _, err := os.Stat(g.c.Out); err == nil {
-				return usage(fmt.Errorf("%s is there already and is no store with a tokenizer; remove it or choose another folder", g.c.Out))
-			}
-			g.tok, err = g.train(ctx)
-			return err
-		}
-	}
+// trained trains the tokenizer that is asked for, or takes it from the store that is
+// there already: the key of the store then tells whether it is the same, since training
+// has one result.
+func (g *ingest) trained(ctx context.Context) error {
+	path := filepath.Join(g.c.Out, tokens.TokenizerName)
 	b, err := os.ReadFile(path)
-	if err != nil {
+	switch {
+	case err == nil:
+		return g.load(path, b)
+	case errors.Is(err, fs.ErrPermission):
 		return usage(fmt.Errorf("tokenizer: %w", err))
 	}
+	// Found out now rather than after the training.
+	if _, err := os.Stat(g.c.Out); err == nil {
+		return usage(fmt.Errorf("%s is there already and is no store with a tokenizer; remove it or choose another folder", g.c.Out))
+	}
+	g.tok, err = g.train(ctx)
+	return err
+}
+
+// load makes the tokenizer of a file that holds b.
+func (g *ingest) load(path string, b []byte) (err error) {
 	if g.tok, err = tokenize.Load(bytes.NewReader(b)); err != nil {
 		return usage(fmt.Errorf("tokenizer %s: %w", path, err))
 	}

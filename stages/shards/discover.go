@@ -238,6 +238,9 @@ func walk(folder, pattern string, o Options, r *room) ([]Input, error) {
 		}
 		if len(out)-met == inputRun {
 			meet()
+			if c.past(len(out)) {
+				return fs.SkipAll
+			}
 		}
 		in := &Input{Path: shown(folder, rel), Rel: rel, root: folder, walked: !named}
 		out, types = append(out, in), append(types, d.Type())
@@ -252,10 +255,9 @@ func walk(folder, pattern string, o Options, r *room) ([]Input, error) {
 		}
 		return nil
 	})
-	if err == nil {
-		meet()
-	}
-	if metErr := c.end(); err == nil {
+	meet()
+	// What is wrong with a file comes before whatever ended the walk behind it.
+	if metErr := c.end(); metErr != nil {
 		err = metErr
 	}
 	if err != nil {
