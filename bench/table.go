@@ -26,7 +26,7 @@ type figure struct {
 
 // figures is the table of docs/performance.md in its order.
 func figures() []figure {
-	return slices.Concat(stepFigures(), scaleFigures(), productFigures(), tokenizerFigures(), loaderFigures(), ingestFigures(), stateFigures())
+	return slices.Concat(stepFigures(), scaleFigures(), precisionFigures(), productFigures(), tokenizerFigures(), loaderFigures(), ingestFigures(), stateFigures())
 }
 
 func stepFigures() (out []figure) {
@@ -73,6 +73,20 @@ func scaleFigures() (out []figure) {
 	for _, m := range [][2]string{{"1M", "0.38"}, {"11M", "0.45"}} {
 		add(figure{what: "step " + m[0] + ", f32: 6P + 7LTD operations a token, of the multiply-add peak", pattern: "StepScale/by=size/preset=" + m[0] + "/precision=f32",
 			unit: "of-peak", form: "%.2f", bar: m[1], command: "bench step --scale size"})
+	}
+	return out
+}
+
+// precisionFigures are of what runs in both precisions learn.
+func precisionFigures() (out []figure) {
+	for _, f := range []figure{
+		{what: "held-out loss, bf16 less f32, mean over pairs of runs, nats", unit: "nats-diff", form: "%.4f", bar: "0.03"},
+		{what: "held-out loss, bf16 less f32: standard error of that mean, nats", unit: "nats-diff-se", form: "%.4f"},
+		{what: "held-out loss, f32: standard deviation from seed to seed, nats", unit: "nats-spread", form: "%.4f"},
+		{what: "held-out loss: mean difference over that deviation", unit: "diff/spread", form: "%.2f", bar: "1"},
+	} {
+		f.pattern, f.command = "Precision/.*/all", "bench precision"
+		out = append(out, f)
 	}
 	return out
 }
