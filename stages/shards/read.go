@@ -81,7 +81,7 @@ func (r *run) text(src io.Reader) error {
 // known reads a text file whose hash is known into memory of the block. When the file
 // has changed since, the caller's comparison tells.
 func (r *run) known(src io.Reader) error {
-	buf, err := readUpTo(r.lend(int(r.in.Size)+1), src, r.in.Size+1)
+	buf, err := readUpTo(r.space(int(r.in.Size)+1), src, r.in.Size+1)
 	if err != nil {
 		return r.brokenStream(place{}, err)
 	}
@@ -89,7 +89,7 @@ func (r *run) known(src io.Reader) error {
 		return nil
 	}
 	file := *r.in.held
-	file.text = buf
+	file.text = r.carved(buf)
 	return r.take(place{}, 0, trimBOM(buf), false, &file)
 }
 

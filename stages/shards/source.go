@@ -302,7 +302,6 @@ func (r *run) add(num int64, text []byte, hash [16]byte, dup bool) error {
 	if r.block == nil {
 		r.block = &item.Docs{Seq: r.seq}
 		r.seq++
-		r.arena = nil
 	}
 	if dup {
 		text = r.copied(text)
@@ -320,13 +319,20 @@ func (r *run) add(num int64, text []byte, hash [16]byte, dup bool) error {
 }
 
 // copied is a copy of text in the block's memory.
-func (r *run) copied(text []byte) []byte {
-	if len(text) > cap(r.arena)-len(r.arena) {
-		r.arena = r.lend(max(len(text), BlockBytes/2))
+func (r *run) copied(text []byte) []byte { return r.carved(append(r.space(len(text)), text...)) }
+
+// space is memory of the block for n bytes, empty; carved takes what was put there.
+func (r *run) space(n int) []byte {
+	if n > cap(r.arena)-len(r.arena) {
+		r.arena = r.spare.Get(max(n, BlockBytes))
+		r.lent = append(r.lent, r.arena)
 	}
-	start := len(r.arena)
-	r.arena = append(r.arena, text...)
-	return r.arena[start:len(r.arena):len(r.arena)]
+	return r.arena[len(r.arena):len(r.arena):cap(r.arena)]
+}
+
+func (r *run) carved(b []byte) []byte {
+	r.arena = r.arena[:len(r.arena)+len(b)]
+	return b[:len(b):len(b)]
 }
 
 func (r *run) flush() error {
@@ -351,13 +357,6 @@ const (
 	spareTexts   = 64
 	maxSpareText = 1 << 20
 )
-
-// lend returns an empty buffer for n bytes of text of the open block, or of the next one.
-func (r *run) lend(n int) []byte {
-	buf := r.spare.Get(n)
-	r.lent = append(r.lent, buf)
-	return buf
-}
 
 // toValid appends src to dst with each maximal invalid part replaced by U+FFFD,
 // as the Unicode Standard (section 3.9, substitution of maximal subparts) and
