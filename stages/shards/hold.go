@@ -61,8 +61,8 @@ func (in *Input) hold(at *folders, f lookedAt, start []byte, o Options) error {
 	}
 	text := start
 	if n > int64(len(start)) {
-		if int64(cap(at.whole)) < n {
-			at.whole = make([]byte, max(n, 4*holdHead))
+		if at.whole == nil { // all at once: what is not written to is no memory yet
+			at.whole = make([]byte, knowMost)
 		}
 		text = at.whole[:n]
 		from := copy(text, start)
