@@ -37,17 +37,18 @@ func widenPairPlain(tokens, targets []int32, src []uint16) {
 	}
 }
 
-// minPairs is the fewest that pair8 takes.
-const minPairs = 8
-
 // widenPair is widenPairPlain, which meanwhile asks for what next names.
 func widenPair(tokens, targets []int32, src []uint16, next *Ahead) {
 	n := len(targets)
-	if n < minPairs || !vectors {
+	switch {
+	case n >= 16 && wide:
+		pair16(&tokens[0], &targets[0], &src[:n+1][0], n, next)
+	case n >= 8 && vectors:
+		pair8(&tokens[0], &targets[0], &src[:n+1][0], n, next)
+	default:
 		widenPairPlain(tokens, targets, src)
 		return
 	}
-	pair8(&tokens[0], &targets[0], &src[:n+1][0], n, next)
 	next.passed(n / 32)
 	if n < len(tokens) {
 		tokens[n] = int32(src[n])

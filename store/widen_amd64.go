@@ -11,6 +11,9 @@ import (
 // vectors says whether this machine has the instructions of widen8, pair8 and narrow16.
 var vectors = cpu.X86.HasAVX2
 
+// wide says whether it has those of pair16.
+var wide = cpu.X86.HasAVX512F && cpu.X86.HasAVX2
+
 // widen8 sets dst[i] to src[i] for i below n, which is at least 8.
 //
 //go:noescape
@@ -23,6 +26,11 @@ func widen8(dst *int32, src *uint16, n int)
 //
 //go:noescape
 func pair8(tokens, targets *int32, src *uint16, n int, next *Ahead)
+
+// pair16 is pair8 for at least 16 pairs, with stores of whole lines of the cache.
+//
+//go:noescape
+func pair16(tokens, targets *int32, src *uint16, n int, next *Ahead)
 
 // narrow16 writes n ids, a multiple of 16 and not zero, and returns the largest.
 //

@@ -2,8 +2,8 @@
 
 #include "textflag.h"
 
-// The first two functions write eight ids at a time; what is left over is written
-// by one more step that ends with the last id and overlaps the one before.
+// The first three functions write eight or sixteen ids at a time; what is left over is
+// written by one more step that ends with the last id and overlaps the one before.
 
 // func widen8(dst *int32, src *uint16, n int)
 TEXT ·widen8(SB), NOSPLIT, $0-24
@@ -115,6 +115,90 @@ rest:
 	VPMOVZXWD 2(SI)(CX*2), Y4
 	VMOVDQU   Y0, (DI)(CX*4)
 	VMOVDQU   Y4, (DX)(CX*4)
+done:
+	VZEROUPPER
+	RET
+
+// func pair16(tokens, targets *int32, src *uint16, n int, next *Ahead)
+TEXT ·pair16(SB), NOSPLIT, $0-40
+	MOVQ tokens+0(FP), DI
+	MOVQ targets+8(FP), DX
+	MOVQ src+16(FP), SI
+	MOVQ n+24(FP), CX
+	MOVQ next+32(FP), AX
+	MOVQ 16(AX), R10
+	MOVQ 24(AX), R11
+	MOVQ 32(AX), R12
+	MOVQ 40(AX), R13
+	PREFETCHT0 (R10)
+	PREFETCHT0 (R11)
+	PREFETCHT0 (R12)
+	PREFETCHT0 (R13)
+	MOVQ 0(AX), R8
+	MOVQ 8(AX), R9
+	SHLQ $6, R9
+	LEAQ -64(R8)(R9*1), R9
+	CMPQ R9, R8
+	CMOVQLT SI, R8
+	CMOVQLT SI, R9
+	// The first sixteen, of which those that follow the first end of a line are written
+	// again: from there on no store of tokens takes two lines, and none of targets that
+	// begin at the same place of a line, as those of a row do.
+	PREFETCHT1 (R8)
+	ADDQ       $64, R8
+	CMPQ       R8, R9
+	CMOVQGT    R9, R8
+	VPMOVZXWD (SI), Z0
+	VPMOVZXWD 2(SI), Z2
+	VMOVDQU32 Z0, (DI)
+	VMOVDQU32 Z2, (DX)
+	MOVQ DI, AX
+	ANDQ $63, AX
+	SUBQ $64, AX // minus the bytes up to the end of the line
+	SUBQ AX, DI
+	SUBQ AX, DX
+	SARQ $1, AX
+	SUBQ AX, SI
+	SARQ $1, AX
+	ADDQ AX, CX
+	SUBQ $32, CX
+	JLT  sixteen
+loop:
+	PREFETCHT1 (R8)
+	ADDQ       $64, R8
+	CMPQ       R8, R9
+	CMOVQGT    R9, R8
+	VPMOVZXWD (SI), Z0
+	VPMOVZXWD 32(SI), Z1
+	VPMOVZXWD 2(SI), Z2
+	VPMOVZXWD 34(SI), Z3
+	VMOVDQU32 Z0, (DI)
+	VMOVDQU32 Z1, 64(DI)
+	VMOVDQU32 Z2, (DX)
+	VMOVDQU32 Z3, 64(DX)
+	ADDQ      $64, SI
+	ADDQ      $128, DI
+	ADDQ      $128, DX
+	SUBQ      $32, CX
+	JGE       loop
+sixteen:
+	ADDQ $16, CX // pairs left, less 16
+	JLT  rest
+	VPMOVZXWD (SI), Z0
+	VPMOVZXWD 2(SI), Z2
+	VMOVDQU32 Z0, (DI)
+	VMOVDQU32 Z2, (DX)
+	ADDQ      $32, SI
+	ADDQ      $64, DI
+	ADDQ      $64, DX
+	SUBQ      $16, CX
+rest:
+	CMPQ CX, $-16
+	JEQ  done
+	VPMOVZXWD (SI)(CX*2), Z0
+	VPMOVZXWD 2(SI)(CX*2), Z2
+	VMOVDQU32 Z0, (DI)(CX*4)
+	VMOVDQU32 Z2, (DX)(CX*4)
 done:
 	VZEROUPPER
 	RET
