@@ -33,4 +33,4 @@ command -v aarch64-linux-gnu-as >/dev/null || say "aarch64-linux-gnu-as is absen
 go test -run TestNeon ./kernels/asm
 GOARCH=arm64 go test -exec qemu-aarch64 ./kernels/asm
 # Emulation takes ten to fifty times as long.
-GOARCH=arm64 go test -short -timeout 20m -exec qemu-aarch64 ./kernels/gemm ./tokenize ./store
+GOARCH=arm64 go test -short -timeout 20m -exec qemu-aarch64 ./kernels/gemm ./tokenize ./store ./stages/batch

@@ -136,7 +136,7 @@ func (s *Stage) serial(ctx context.Context, in pipeline.In[item.Rows], out pipel
 
 // lookWords is how many tokens are gathered before they are looked at again: they and
 // their targets are then still in the first-level cache.
-const lookWords = 4096
+const lookWords = 2048
 
 // fill gathers the rows of w and stamps the batch.
 func (s *Stage) fill(w work) error {
