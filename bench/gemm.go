@@ -41,7 +41,7 @@ func (k GEMMKind) name() string {
 type GEMMConfig struct {
 	Kinds   []GEMMKind
 	Threads []int // for instance 1 and 2
-	Rounds  int   // samples of every shape; the best counts
+	Rounds  int   // samples of every shape, at least; the best counts
 	Alloc   func(n int) []float32
 	// Peer, when not nil, is asked for the best GFLOP/s of the same product
 	// between our samples.
@@ -64,6 +64,25 @@ func GEMM(ctx context.Context, c GEMMConfig, emit func(Line)) error {
 	return nil
 }
 
+const (
+	// gemmTurns is how often a shape's samples and the peer's alternate.
+	gemmTurns = 3
+	// settle is how long a peer with several threads is left alone before we go on: the
+	// threads of OpenBLAS poll for a tenth of a second after a product, those of OpenMP
+	// for a fifth, and would take a core from what is measured next. Ours park at once.
+	settle = 250 * time.Millisecond
+)
+
+// sleep waits for d or returns the cause of ctx.
+func sleep(ctx context.Context, d time.Duration) error {
+	select {
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	case <-time.After(d):
+		return nil
+	}
+}
+
 func gemmThreads(ctx context.Context, c GEMMConfig, kind GEMMKind, threads int, emit func(Line)) error {
 	pool := par.New(threads)
 	defer pool.Close()
@@ -73,17 +92,32 @@ func gemmThreads(ctx context.Context, c GEMMConfig, kind GEMMKind, threads int, 
 		if err := ctx.Err(); err != nil {
 			return context.Cause(ctx)
 		}
-		best, share, per := gemmShape(pool, kind.peak(), kind.product(pool, scratch, s, c.Alloc), s, c.Rounds)
-		l := Line{Name: fmt.Sprintf("GEMM/shape=%v%s/threads=%d", s, kind.name(), threads), Threads: threads, N: c.Rounds, PerOp: per,
-			Metrics: []Metric{{best / 1e9, "GFLOP/s"}, {share, "of-peak"}}}
-		logShare += math.Log(share)
-		if c.Peer != nil {
-			peer, err := c.Peer(ctx, kind, s, threads)
+		m := gemmSamples{product: kind.product(pool, scratch, s, c.Alloc), flops: s.FLOPs()}
+		m.product()
+		var peer float64
+		for range gemmTurns {
+			m.take(pool, kind.peak(), (c.Rounds+gemmTurns-1)/gemmTurns)
+			if c.Peer == nil {
+				continue
+			}
+			rate, err := c.Peer(ctx, kind, s, threads)
 			if err != nil {
 				return err
 			}
-			l.Metrics = append(l.Metrics, Metric{peer, "peer-GFLOP/s"}, Metric{best / 1e9 / peer, "x-peer"})
-			logRatio += math.Log(best / 1e9 / peer)
+			peer = max(peer, rate)
+			if threads > 1 {
+				if err := sleep(ctx, settle); err != nil {
+					return err
+				}
+			}
+		}
+		share := m.best / m.peak
+		l := Line{Name: fmt.Sprintf("GEMM/shape=%v%s/threads=%d", s, kind.name(), threads), Threads: threads, N: len(m.times), PerOp: median(m.times),
+			Metrics: []Metric{{m.best / 1e9, "GFLOP/s"}, {share, "of-peak"}}}
+		logShare += math.Log(share)
+		if c.Peer != nil {
+			l.Metrics = append(l.Metrics, Metric{peer, "peer-GFLOP/s"}, Metric{m.best / 1e9 / peer, "x-peer"})
+			logRatio += math.Log(m.best / 1e9 / peer)
 		}
 		emit(l)
 	}
@@ -136,18 +170,22 @@ func (k GEMMKind) product(pool *par.Pool, scratch *gemm.Scratch, s gemm.Shape, a
 	return func() { plan.RunRounded(ah, bh, c) }
 }
 
-// gemmShape alternates samples of the product and of the peak.
-func gemmShape(pool *par.Pool, peakOf func(n int) int, product func(), s gemm.Shape, rounds int) (best, share float64, per time.Duration) {
-	product()
-	var peak float64
-	var times []time.Duration
-	for range rounds {
+// gemmSamples are the samples of one product.
+type gemmSamples struct {
+	product    func()
+	flops      float64
+	best, peak float64 // FLOP/s
+	times      []time.Duration
+}
+
+// take alternates n samples of the product and of the peak.
+func (m *gemmSamples) take(pool *par.Pool, peakOf func(n int) int, n int) {
+	for range n {
 		t0 := time.Now()
-		product()
+		m.product()
 		d := time.Since(t0)
-		times = append(times, d)
-		best = max(best, s.FLOPs()/d.Seconds())
-		peak = max(peak, peakRate(pool, peakOf))
+		m.times = append(m.times, d)
+		m.best = max(m.best, m.flops/d.Seconds())
+		m.peak = max(m.peak, peakRate(pool, peakOf))
 	}
-	return best, best / peak, median(times)
 }
