@@ -7,7 +7,7 @@
 #
 #	sh bench/measure.sh [--force] [PART...]
 #
-# With parts (step, gemm, precision, tokenizer, loader, ingest, plan, ckpt) it measures only those.
+# With parts (step, gemm, kernels, precision, tokenizer, loader, ingest, plan, ckpt) it measures only those.
 set -eu
 cd "$(dirname "$0")/.."
 force=
@@ -17,9 +17,9 @@ if [ "${1:-}" = --force ]; then
 fi
 for part in "$@"; do
 	case $part in
-	step | gemm | precision | tokenizer | loader | ingest | plan | ckpt) ;;
+	step | gemm | kernels | precision | tokenizer | loader | ingest | plan | ckpt) ;;
 	*)
-		echo "measure.sh: no part $part; there are step, gemm, precision, tokenizer, loader, ingest, plan and ckpt" >&2
+		echo "measure.sh: no part $part; there are step, gemm, kernels, precision, tokenizer, loader, ingest, plan and ckpt" >&2
 		exit 2
 		;;
 	esac
@@ -50,6 +50,7 @@ for p in f32 bf16; do
 	measure gemm --precision $p --count 8 --compare peers
 done
 for m in 1M 3M 11M; do measure step --scale devices --preset micro-$m --count 7; done
+measure kernels
 measure precision --count 8
 measure tokenizer --count 5 --compare peers --peer tokenizers --bytes 8000000
 measure loader --tiers T0 --count 15

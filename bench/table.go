@@ -103,6 +103,8 @@ func precise(command, precision string) string {
 func productFigures() (out []figure) {
 	add := func(f figure) { out = append(out, f) }
 	const gemm = "bench gemm --compare peers"
+	add(figure{what: "f32 micro-kernel, of the multiply-add peak", pattern: "Kernels/tile=[^/]*/precision=f32/best", unit: "of-peak", form: "%.3f", bar: "0.85", command: "bench kernels"})
+	add(figure{what: "bf16 micro-kernel of VDPBF16PS, of that instruction's peak", pattern: "Kernels/tile=avx512bf16_[^/]*/precision=bf16(/best)?", unit: "of-peak", form: "%.3f", bar: "0.95", command: "bench kernels"})
 	for _, t := range []string{"1", "2"} {
 		add(figure{what: "GEMM f32, 27 shapes, " + t + " thread(s): of the multiply-add peak", pattern: "GEMM/geomean/threads=" + t, unit: "of-peak", form: "%.2f", command: gemm})
 		add(figure{what: "GEMM f32, 27 shapes, " + t + " thread(s): against OpenBLAS", pattern: "GEMM/geomean/threads=" + t, unit: "x-peer", form: "%.2f", bar: map[string]string{"1": "1.03", "2": "1.15"}[t], command: gemm})

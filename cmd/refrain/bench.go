@@ -61,7 +61,7 @@ func (a *app) benchCommand() *cobra.Command {
 	var f benchFlags
 	c := &cobra.Command{
 		Use:   "bench",
-		Short: "Measure the training step, matrix products, precision, tokenizer, loader, ingest, plans or checkpoints",
+		Short: "Measure the training step, matrix products, kernels, precision, tokenizer, loader, ingest, plans or checkpoints",
 		Long: `Bench prints Go benchmark lines, which benchstat reads. With --compare peers
 the pinned peers of bench/peers answer between our rounds, and the lines carry
 ratios with quartiles; sh bench/peers/install.sh makes their environment.`,
@@ -73,7 +73,7 @@ ratios with quartiles; sh bench/peers/install.sh makes their environment.`,
 	c.PersistentFlags().StringVar(&f.compare, "compare", "", "peers: measure the pinned peers in the same session")
 	c.PersistentFlags().StringVar(&f.peers, "peers-dir", filepath.Join("bench", "peers"), "folder of the peers")
 	a.recordFlags(c, &f)
-	return group(c, a.benchStep(&f), a.benchGEMM(&f), a.benchPrecision(&f), a.benchTokenizer(&f), a.benchTrainTokenizer(&f), a.benchLoader(&f), a.benchIngest(&f), a.benchPlan(&f), a.benchCkpt(&f), a.benchTable(), a.benchReport())
+	return group(c, a.benchStep(&f), a.benchGEMM(&f), a.benchKernels(&f), a.benchPrecision(&f), a.benchTokenizer(&f), a.benchTrainTokenizer(&f), a.benchLoader(&f), a.benchIngest(&f), a.benchPlan(&f), a.benchCkpt(&f), a.benchTable(), a.benchReport())
 }
 
 func (a *app) line(l bench.Line) { a.printf("%s\n", l) }
@@ -137,6 +137,23 @@ func (a *app) benchGEMM(f *benchFlags) *cobra.Command {
 	}
 	c.Flags().StringVar(&precision, "precision", "f32", "of the products: f32, or bf16 with float32 sums")
 	return c
+}
+
+func (a *app) benchKernels(f *benchFlags) *cobra.Command {
+	return &cobra.Command{
+		Use:   "kernels",
+		Short: "The micro-kernels of matrix products alone, against the peak of their instructions",
+		Args:  args(cobra.NoArgs),
+		RunE: func(c *cobra.Command, _ []string) error {
+			if peers, err := f.check(c); err != nil || peers {
+				return errOr(err, bad(c, "kernels has no peers; leave --compare out, or use bench gemm"))
+			}
+			if err := a.benchHeader(); err != nil {
+				return err
+			}
+			return bench.Kernels(c.Context(), bench.KernelsConfig{Rounds: f.count}, a.line)
+		},
+	}
 }
 
 // benchInputs is list, or the Go source tree where list names nothing.

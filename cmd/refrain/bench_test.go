@@ -49,7 +49,7 @@ func TestBenchRecord(t *testing.T) {
 		{"loader", "--tiers", "T3"}, {"loader", "--loaders", "numpy"}, {"loader", "--compare", "peers", "--loaders", "nobody"}, {"plan", "--docs", "0"}, {"ckpt", "--preset", "none"},
 		{"step", "--scale", "colour"}, {"step", "--scale", "size", "--preset", "micro-1M"}, {"step", "--scale", "devices", "--batch", "6"},
 		{"step", "--scale", "threads", "--threads", "1"}, {"step", "--scale", "threads", "--compare", "peers"}, {"step", "--preset", "none"},
-		{"precision", "--count", "1"}, {"precision", "--compare", "peers"}} {
+		{"precision", "--count", "1"}, {"precision", "--compare", "peers"}, {"kernels", "--compare", "peers"}} {
 		if code, _, errs := benchLine(list...); code != run.ExitUsage {
 			t.Errorf("%v: exit %d, %s", list, code, errs)
 		}

@@ -395,7 +395,9 @@ func TestTileSets16(t *testing.T) {
 	if n := testing.AllocsPerRun(10, func() { PeakBF16(10) }); n != 0 {
 		t.Errorf("PeakBF16 allocates %v times", n)
 	}
-	if a, b := PeakBF16(10), PeakBF16(20); a <= 0 || b != 2*a {
-		t.Errorf("PeakBF16(10) reports %d operations, PeakBF16(20) %d", a, b)
+	for _, set := range TileSets16() {
+		if a, b := set.Peak(10), set.Peak(20); a <= 0 || b != 2*a {
+			t.Errorf("%v: Peak(10) reports %d operations, Peak(20) %d", set, a, b)
+		}
 	}
 }

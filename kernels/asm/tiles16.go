@@ -164,16 +164,19 @@ func (t Tiles16) Cut(panel []uint32, k int) {
 // fused multiply-adds.
 func FastBF16() bool { return fastPairs }
 
-// PeakBF16 runs n rounds of the multiply-adds of BestTiles16 on registers alone
-// and returns the number of floating point operations made, as FMAPeak does for
-// float32. Where products of bfloat16 run on the float32 units, the peak is
-// FMAPeak's. A round takes about 8 ns; n below 1 counts as 1.
-func PeakBF16(n int) (flops int) {
-	n = max(n, 1)
-	if fastPairs {
-		var sum [16]float32
-		peak16Vec(n, &sum[0])
-		return n * 24 * 32 * 2
+// PeakBF16 is Peak of BestTiles16.
+func PeakBF16(n int) (flops int) { return BestTiles16().Peak(n) }
+
+// Peak runs n rounds of the multiply-adds of the set on registers alone and returns
+// the number of floating point operations made, as FMAPeak does for float32. A set
+// that runs on the float32 units has FMAPeak's. A round takes 4 to 16 ns; n below 1
+// counts as 1.
+func (t Tiles16) Peak(n int) (flops int) {
+	if t.code != bf16Tile12x32 {
+		return FMAPeak(n)
 	}
-	return FMAPeak(n)
+	n = max(n, 1)
+	var sum [16]float32
+	peak16Vec(n, &sum[0])
+	return n * 24 * 32 * 2
 }
