@@ -31,4 +31,10 @@ func newMapping(f *os.File, size int64, _ bool) (*mapping, error) {
 	return &mapping{data}, nil
 }
 
+// mapped is false: the bytes are a copy.
+func (m *mapping) mapped() bool { return false }
+
+// size is not asked: nothing is mapped.
+func (m *mapping) size() int64 { return -1 }
+
 func (m *mapping) close() error { m.data = nil; return nil }

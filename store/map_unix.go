@@ -45,6 +45,21 @@ func newMapping(f *os.File, size int64, resident bool) (*mapping, error) {
 	return m, nil
 }
 
+// mapped tells whether the bytes are the file's, as opposed to a copy.
+func (m *mapping) mapped() bool { return m.f != nil }
+
+// size is that of the file now; -1 when nothing is mapped or it cannot be told.
+func (m *mapping) size() int64 {
+	if m.f == nil {
+		return -1
+	}
+	info, err := m.f.Stat()
+	if err != nil {
+		return -1
+	}
+	return info.Size()
+}
+
 func (m *mapping) close() error {
 	if m.data == nil {
 		return nil

@@ -23,6 +23,11 @@ type OpenOptions struct {
 	// neither read nor verified. A system without mmap, such as Windows, reads them
 	// into ordinary memory either way, and verifies them with Resident only.
 	Resident bool
+	// ReadAhead is for mapped stores larger than the memory there is for them: the system
+	// then reads no more around a fault than the page itself, which it would soon have
+	// to throw away again, and WillNeed fetches what comes next. Linux only; elsewhere,
+	// and with Resident, it changes nothing.
+	ReadAhead bool
 	// TokenizerHash, when not empty, must be that of the store.
 	TokenizerHash string
 }
@@ -38,6 +43,7 @@ type Store struct {
 	base        []unsafe.Pointer // of each shard
 	shards      []*mapping
 	batches     []batchView
+	ahead       bool
 }
 
 // entry is where a document is. Place and length stand together because Copy needs
@@ -66,8 +72,8 @@ type batchView struct {
 // cannot leave a file; it does not read the tokens (see Verify and
 // OpenOptions.Resident). Mapped files stay open until Close.
 //
-// They must not be truncated meanwhile: a read of a mapped page that is gone
-// ends the process.
+// When one is truncated meanwhile, a read of a page that is gone ends the process,
+// unless the reader defers Catch.
 func Open(dir string, o OpenOptions) (*Store, error) {
 	s, err := open(dir, o)
 	if err != nil {
@@ -97,10 +103,12 @@ func open(dir string, o OpenOptions) (_ *Store, err error) {
 			s.Close()
 		}
 	}()
+	defer s.Catch(Faults(), &err)
 	if err := s.readLengths(); err != nil {
 		return nil, err
 	}
 	s.entries = make([]entry, 0, m.Documents)
+	s.ahead = canAhead && o.ReadAhead && !o.Resident
 	for i := range m.Shards {
 		if err := s.openShard(i, o); err != nil {
 			return nil, fmt.Errorf("%s: %w", m.Shards[i].File, err)
@@ -193,6 +201,9 @@ func (s *Store) openShard(i int, o OpenOptions) error {
 		if err := s.place(i, m.data, b, &sh.Batches[k], names); err != nil {
 			return fmt.Errorf("batch %d at byte %d: %w", k, b.offset, err)
 		}
+	}
+	if s.ahead {
+		m.atRandom()
 	}
 	return nil
 }

@@ -411,6 +411,7 @@ func summarize(dir string, docs int, seed uint64) (sum *storeSummary, err error)
 		return nil, &run.Error{Code: run.ExitData, Err: err}
 	}
 	defer func() { err = errors.Join(err, s.Close()) }()
+	defer s.Catch(store.Faults(), &err)
 	m := s.Manifest()
 	sum = &storeSummary{
 		Store: dir, Documents: m.Documents, Tokens: m.Tokens, TextBytes: m.TextBytes, DType: m.DType, Vocab: m.Vocab,

@@ -5,6 +5,7 @@ import (
 	"errors"
 
 	"refrain/gpu"
+	"refrain/store"
 	"refrain/train"
 	"refrain/train/ckpt"
 )
@@ -47,6 +48,7 @@ var ErrStopped = &Error{ExitResumable, errors.New("stopped before the end; every
 // ExitCode returns the exit code for the result of a command.
 func ExitCode(err error) int {
 	var coded interface{ ExitCode() int }
+	var gone *store.GoneError
 	switch {
 	case err == nil:
 		return ExitDone
@@ -54,6 +56,8 @@ func ExitCode(err error) int {
 		return coded.ExitCode()
 	case errors.Is(err, train.ErrNotFinite):
 		return ExitNumerics
+	case errors.As(err, &gone):
+		return ExitData
 	case errors.Is(err, gpu.ErrDevice):
 		return ExitDevice
 	case errors.Is(err, ckpt.ErrNoGood):

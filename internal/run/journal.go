@@ -11,6 +11,7 @@ import (
 	"refrain/stages/evals"
 	"refrain/stages/saves"
 	"refrain/stages/step"
+	"refrain/store"
 	"refrain/train"
 	"refrain/train/ckpt"
 )
@@ -249,6 +250,11 @@ func (r *runner) logSave(res *saves.Result) error {
 	}
 	err := r.f.Append(line)
 	r.j.Watch.Save(*res)
+	// Training on tokens that are gone would be for nothing.
+	var gone *store.GoneError
+	if errors.As(res.Err, &gone) {
+		return &Error{ExitData, fmt.Errorf("checkpoint of step %d: not written: %w", res.Step, res.Err)}
+	}
 	// During the run a failed save only costs safety; at the end it is the result
 	// itself.
 	if res.Err != nil && res.Path == "" && res.Last {

@@ -21,6 +21,7 @@ import (
 	"refrain/stages/saves"
 	"refrain/stages/step"
 	"refrain/stages/upload"
+	"refrain/store"
 	"refrain/train"
 	"refrain/train/ckpt"
 	"refrain/train/eval"
@@ -338,6 +339,10 @@ func (r *runner) classify(err error) error {
 	if errors.As(err, &coded) {
 		return err
 	}
+	var gone *store.GoneError
+	if errors.As(err, &gone) {
+		return &Error{ExitData, err}
+	}
 	return &Error{ExitFailed, err}
 }
 
@@ -423,6 +428,9 @@ func (r *runner) addSaves(p *pipeline.Pipeline, results *pipeline.Link[step.Resu
 // for good: a resume from it begins with the step after, so a line that got
 // lost then would be missing for ever.
 func (r *runner) save(ctx context.Context, v *train.Save) (string, error) {
+	if err := r.s.Train.Intact(); err != nil {
+		return "", err // the steps may have read zeros for tokens
+	}
 	if err := r.ledger.wait(ctx, v.Snapshot.Step); err != nil {
 		return "", err
 	}

@@ -31,7 +31,8 @@ func (s *Stream) checkRow(g int64, tokens, targets []int32, starts []byte) error
 // builds it, or waits for whoever does.
 //
 // It is an error when g is negative or beyond 63-bit positions, or when a buffer
-// has the wrong length; the buffers are then untouched.
+// has the wrong length; the buffers are then untouched. A part of the store that can
+// no longer be read is a *store.GoneError, and what the buffers hold is undefined.
 func (s *Stream) ReadRow(g int64, tokens, targets []int32, starts []byte) (scored int, err error) {
 	if err := s.checkRow(g, tokens, targets, starts); err != nil {
 		return 0, err
@@ -42,6 +43,9 @@ func (s *Stream) ReadRow(g int64, tokens, targets []int32, starts []byte) (score
 	}
 	docs, at, T := p.order.docs, p.rows[row], len(tokens)
 	var next store.Ahead
+	if s.mapped {
+		defer s.near.Catch(store.Faults(), &err)
+	}
 	if s.near != nil {
 		s.lookAhead(&next, p, row)
 	}

@@ -18,7 +18,9 @@ const Endless = math.MaxInt64
 //
 // When it enters an epoch, the stage builds the plan of the next one on a
 // goroutine of its own, which ends before Run does, so that no batch waits at an
-// epoch boundary. It fails at once when the batch is larger than an epoch.
+// epoch boundary. It fails at once when the batch is larger than an epoch. Where the
+// store reads ahead, it has the rows of each batch fetched from disk before it asks for
+// them.
 func Source(s *Stream, batch int, firstBatch, endBatch int64) pipeline.Stage[struct{}, item.Rows] {
 	return pipeline.StageFunc[struct{}, item.Rows](
 		func(ctx context.Context, _ pipeline.In[struct{}], out pipeline.Out[item.Rows]) error {
@@ -60,9 +62,33 @@ func (s *Stream) sendRows(ctx context.Context, out pipeline.Out[item.Rows], ahea
 				})
 			}
 		}
+		if s.near != nil && s.near.ReadsAhead() {
+			if err := s.fetchRows(g, batch); err != nil {
+				return err
+			}
+		}
 		rows := item.Rows{Batch: k, Cursor: item.Cursor{Window: g, Epoch: e, Row: row}, N: batch, Reader: s}
 		if err := out.Send(ctx, rows); err != nil {
 			return err
+		}
+	}
+	return nil
+}
+
+// fetchRows asks for the tokens of n windows from g on, which are read when the batches
+// sent before them have been.
+func (s *Stream) fetchRows(g int64, n int) error {
+	var spans []Span
+	for i := range int64(n) {
+		p, row, err := s.rowOf(g + i)
+		if err != nil {
+			return err
+		}
+		if spans, err = s.appendSpans(spans[:0], p, row); err != nil {
+			return err
+		}
+		for _, sp := range spans {
+			s.near.WillNeed(s.inStore(int(sp.Doc)), int(sp.From), int(sp.To))
 		}
 	}
 	return nil

@@ -17,6 +17,7 @@ type Stream struct {
 	corpus    Corpus
 	near      *store.Store // the corpus, or what it is a Part of: it has faster ways than Copy
 	part      []int        // for a Part, the documents in the store
+	mapped    bool         // near can fault
 	cfg       Config
 	lengths   []uint32
 	numDocs   int
@@ -43,6 +44,7 @@ func NewStream(c Corpus, cfg Config) (*Stream, error) {
 			return nil, err
 		}
 	}
+	s.mapped = s.near != nil && s.near.Mapped()
 	if len(s.lengths) != s.numDocs {
 		return nil, fmt.Errorf("stream: the corpus lists %d lengths for %d documents", len(s.lengths), s.numDocs)
 	}
