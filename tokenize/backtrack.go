@@ -72,7 +72,7 @@ const (
 // result of its own bytes, and a token for every byte.
 func (t *Tokenizer) newBacktracker() *backtracker {
 	h, ok := t.halves()
-	if !ok || !t.analysis().allSelf {
+	if !ok || t.broken() > 0 {
 		return nil
 	}
 	tokens := t.ordinary()

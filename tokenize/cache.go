@@ -6,105 +6,60 @@ import (
 	"unsafe"
 )
 
-// pieceCache maps pieces to their ids. It has two tables: pieces of up to 15 bytes
-// sit in 32-byte entries with up to four ids, two entries a cache line; pieces of 16
-// to 256 bytes sit in an arena. Longer ones are not worth keeping. When it has grown
-// to its budget it is emptied and starts again from the vocabulary, in the memory that
-// it has.
+// pieceCache maps pieces of up to 256 bytes to their ids; longer ones are not worth
+// keeping. Memory touched for the first time costs more than the merging it saves, so
+// all that is known lies in records one after another, in blocks that stay where they
+// are, under an index of four bytes a place. In front of it is a table of fixed size with
+// the pieces of up to 15 bytes and four ids that came last, for the speed of finding
+// them: it has one place for a hash, and needs no more than to be right or to miss.
+//
+// When the records have grown to the budget the cache is emptied and starts again in the
+// memory that it has.
 type pieceCache struct {
-	slots []cacheEntry
-	used  int
+	recent []cacheEntry // their number is a power of two
 
-	long     []longEntry
-	longUsed int
-	keys     arena[byte]
-	ids      arena[uint32] // of long pieces, and of short ones with more than four
+	// Open addressing, at most three quarters full: upper bits of the hash<<24 | place of
+	// the record + 1; 0 is free. In pages, so that growing takes only what is new.
+	pages  []*[pageSlots]uint32
+	used   int        // slots
+	blocks [][]uint64 // records, each within a block
+	filled int        // blocks in use; the others are kept
+	shift  uint       // log2 of the words of a block
 
-	maxSlots int
-	maxLong  int // bytes of long, keys and ids together
-	wipes    int64
+	maxPages  int
+	maxBlocks int
+	wipes     int64
 }
 
-// arena holds slices one after another in blocks of one size, so that growing copies
-// nothing and leaves nothing behind. An offset is the number of the block and the place
-// in it.
-type arena[T any] struct {
-	blocks [][]T
-	used   int // blocks in use; the others are kept
-}
-
-const (
-	arenaBytes = 8 << 10
-	arenaBits  = 13 // any place in a block of bytes
-)
-
-// missing is how many blocks add has to make for n elements.
-func (a *arena[T]) missing(n int) int {
-	if n == 0 || a.used < len(a.blocks) || a.used > 0 && cap(a.blocks[a.used-1])-len(a.blocks[a.used-1]) >= n {
-		return 0
-	}
-	return 1
-}
-
-// empty keeps the blocks that were in use for what comes.
-func (a *arena[T]) empty() {
-	clear(a.blocks[a.used:])
-	a.blocks = a.blocks[:a.used]
-	a.used = 0
-}
-
-// add copies v, which is shorter than a block, and returns its offset.
-func (a *arena[T]) add(v []T) uint32 {
-	if a.used == 0 || cap(a.blocks[a.used-1])-len(a.blocks[a.used-1]) < len(v) {
-		if a.used == len(a.blocks) {
-			var one T
-			a.blocks = append(a.blocks, make([]T, 0, arenaBytes/int(unsafe.Sizeof(one))))
-		}
-		a.blocks[a.used] = a.blocks[a.used][:0]
-		a.used++
-	}
-	b := &a.blocks[a.used-1]
-	at := uint32(a.used-1)<<arenaBits | uint32(len(*b))
-	*b = append(*b, v...)
-	return at
-}
-
-// get is what stands at an offset.
-func (a *arena[T]) get(at, n uint32) []T {
-	from := at & (1<<arenaBits - 1)
-	return a.blocks[at>>arenaBits][from : from+n]
-}
-
+// cacheEntry is a piece and its ids.
 type cacheEntry struct {
-	lo, hi uint64    // the piece, and its length in the top byte; hi is 0 in a free entry
-	ids    [4]uint32 // the top byte of the first is their number, or spilled
+	lo, hi uint64           // the piece, and its length in the top byte; hi is 0 in a free entry
+	ids    [entryIDs]uint32 // the top byte of the first is their number
 }
+
+// Records are of words. The first two words of a piece of up to 15 bytes are its key, with
+// the number of ids in the top four bits; of a longer one they are its hash and the
+// lengths, and its bytes follow. The ids come last.
 
 const (
-	entryBytes = 32
-	idBits     = 24
-	idMask     = 1<<idBits - 1
-	spilled    = 0xff // then ids[1] and ids[2] are offset and number in the arena
-	maxKey     = 15
-	maxLongKey = 256
-	minSlots   = 1 << 10
-	minBudget  = 128 << 10
-	minLong    = 1 << 8
-	// Room for a table of minLong entries and what they hold, whatever the budget.
-	minLongBytes = 64 << 10
-	maxLongBytes = 1 << 30 // what offsets reach
-	defaultSize  = 64 << 20
+	entryBytes  = 32
+	entryIDs    = 4
+	idBits      = 24
+	idMask      = 1<<idBits - 1
+	maxKey      = 15
+	maxLongKey  = 256
+	sizeShift   = 56 // of the length in the upper half of a key
+	countShift  = 60 // of the number of ids there
+	placeBits   = 24
+	pageBits    = 10
+	pageSlots   = 1 << pageBits // 4 KiB
+	smallBlock  = 10            // log2 of words: 8 KiB
+	largeBlock  = 13            // 64 KiB
+	largeBudget = 4 << 20
+	minBudget   = 128 << 10
+	defaultSize = 64 << 20
+	maxRecent   = 1 << 16 // 2 MiB
 )
-
-type longEntry struct {
-	hash   uint64
-	key    uint32 // offset in keys
-	keyLen uint32 // 0 in a free entry
-	ids    uint32 // offset in ids
-	numIDs uint32
-}
-
-const longEntryBytes = 24
 
 // keyMask keeps the first bytes of two words loaded from a piece.
 type keyMask struct{ lo, hi uint64 }
@@ -123,184 +78,201 @@ func pieceKey(b []byte, n int) (lo, hi uint64) {
 	m := &keyMasks[n&15]
 	b = b[:16]
 	lo = binary.LittleEndian.Uint64(b) & m.lo
-	hi = binary.LittleEndian.Uint64(b[8:])&m.hi | uint64(n)<<56
+	hi = binary.LittleEndian.Uint64(b[8:])&m.hi | uint64(n)<<sizeShift
 	return lo, hi
 }
 
-// newPieceCache sizes the tables for a budget in bytes and puts in the seeds.
-func newPieceCache(t *Tokenizer, budget int) pieceCache {
+// newPieceCache is an empty cache for a budget in bytes.
+func newPieceCache(budget int) pieceCache {
 	if budget <= 0 {
 		budget = defaultSize
 	}
 	budget = max(budget, minBudget)
-	c := pieceCache{maxLong: min(max(budget/4, minLongBytes), maxLongBytes)}
-	c.maxSlots = 1 << (bits.Len(uint(budget/4*3/entryBytes)) - 1)
-	size := minSlots
-	for size < c.maxSlots && size < 4*len(t.analysis().seeds) {
-		size *= 2
+	c := pieceCache{shift: smallBlock}
+	if budget >= largeBudget {
+		c.shift = largeBlock
 	}
-	c.long = make([]longEntry, minLong)
-	if ready := t.seeded(); len(ready.slots) == size && 4*ready.used <= c.maxSlots {
-		c.slots, c.used = newEntries(size), ready.used
-		copy(c.slots, ready.slots)
-		return c
-	}
-	c.slots = newEntries(size)
-	c.seed(t)
+	recent := min(powerOfTwo(budget/4/entryBytes), maxRecent)
+	c.recent = make([]cacheEntry, recent)
+	budget -= recent * entryBytes
+	// Records have five words, so a fifth for the index is enough.
+	c.maxPages = min(powerOfTwo(budget/5/(4*pageSlots)), 1<<(placeBits-pageBits))
+	c.maxBlocks = min((budget-4*pageSlots*c.maxPages)/(8<<c.shift), (1<<placeBits-1)>>c.shift)
+	c.pages = []*[pageSlots]uint32{new([pageSlots]uint32)}
 	return c
 }
 
-// seedTable is a short table with all seeds, which new encoders copy.
-func (t *Tokenizer) seedTable() *pieceCache {
-	size := minSlots
-	for size < 4*len(t.analysis().seeds) {
-		size *= 2
-	}
-	c := pieceCache{slots: make([]cacheEntry, size), maxSlots: size}
-	c.seed(t)
-	return &c
-}
+// powerOfTwo is the largest one up to n, which is positive.
+func powerOfTwo(n int) int { return 1 << (bits.Len(uint(n)) - 1) }
 
-// seed puts in the tokens that stand for a piece of their bytes, as far as they fill
-// at most a quarter of the largest table.
-func (c *pieceCache) seed(t *Tokenizer) {
-	var buf [16]byte
-	for _, id := range t.analysis().seeds {
-		b := t.bytesOf(id)
-		if len(b) > maxKey {
-			continue
-		}
-		if 4*c.used >= c.maxSlots {
-			return
-		}
-		copy(buf[:], b)
-		lo, hi := pieceKey(buf[:], len(b))
-		*c.slot(lo, hi) = cacheEntry{lo: lo, hi: hi, ids: [4]uint32{id | 1<<idBits}}
-		c.used++
-		c.growSlots()
-	}
-}
-
-// table is the short table for reading at masked indexes.
+// table is the table of recent pieces for reading at masked indexes.
 func (c *pieceCache) table() (first unsafe.Pointer, mask uint64) {
-	return unsafe.Pointer(unsafe.SliceData(c.slots)), uint64(len(c.slots) - 1)
+	return unsafe.Pointer(unsafe.SliceData(c.recent)), uint64(len(c.recent) - 1)
 }
 
-// slot finds the entry of a key, or the free one where it belongs.
-func (c *pieceCache) slot(lo, hi uint64) *cacheEntry {
-	mask := uint64(len(c.slots) - 1)
-	for i := mix(lo, hi) & mask; ; i = (i + 1) & mask {
-		if e := &c.slots[i]; e.hi == 0 || e.lo == lo && e.hi == hi {
-			return e
-		}
-	}
-}
-
-// put stores the ids of a short piece in e, the free entry that slot gave.
-func (c *pieceCache) put(t *Tokenizer, e *cacheEntry, lo, hi uint64, ids []uint32) {
-	inArena := 0
-	if len(ids) > len(e.ids) {
-		inArena = len(ids)
-	}
-	if 2*(c.used+1) > len(c.slots) && len(c.slots) >= c.maxSlots || !c.hasRoom(0, inArena) {
-		c.makeRoom(t, 0, inArena)
-		if e = c.slot(lo, hi); e.hi != 0 {
-			return // a seed is back
-		}
-	}
-	e.lo, e.hi = lo, hi
-	if len(ids) > 0 && len(ids) <= len(e.ids) {
-		copy(e.ids[:], ids)
-		e.ids[0] |= uint32(len(ids)) << idBits
-	} else {
-		e.ids = [4]uint32{spilled << idBits, c.ids.add(ids), uint32(len(ids))}
-	}
-	c.used++
-	c.growSlots()
-}
-
-// growSlots keeps the short table at most half full, up to its largest size.
-func (c *pieceCache) growSlots() {
-	if 2*c.used <= len(c.slots) || len(c.slots) >= c.maxSlots {
+// remember puts a short piece into the table of recent ones, if it has few enough ids.
+// One that is new there gives way to one that is there.
+func (c *pieceCache) remember(lo, hi, h uint64, ids []uint32, again bool) {
+	e := &c.recent[h&uint64(len(c.recent)-1)]
+	if len(ids) > len(e.ids) || e.hi != 0 && !again {
 		return
 	}
-	old := c.slots
-	c.slots = newEntries(2 * len(old))
-	for i := range old {
-		if old[i].hi != 0 {
-			*c.slot(old[i].lo, old[i].hi) = old[i]
-		}
+	e.lo, e.hi = lo, hi
+	copy(e.ids[:], ids)
+	e.ids[0] |= uint32(len(ids)) << idBits
+}
+
+func (c *pieceCache) mask() uint64 { return uint64(len(c.pages)<<pageBits - 1) }
+
+func (c *pieceCache) slot(i uint64) *uint32 { return &c.pages[i>>pageBits][i&(pageSlots-1)] }
+
+func (c *pieceCache) clearIndex() {
+	for _, p := range c.pages {
+		clear(p[:])
 	}
 }
 
-// longSlot finds the entry of a long piece, or the free one where it belongs.
-func (c *pieceCache) longSlot(h uint64, piece []byte) *longEntry {
-	mask := uint64(len(c.long) - 1)
+// record is what begins at a place; it reaches to the end of the block.
+func (c *pieceCache) record(place uint32) []uint64 {
+	return c.blocks[place>>c.shift][place&(1<<c.shift-1):]
+}
+
+// short returns the ids of a piece of up to 15 bytes, nil when it is not there. h is the
+// hash of its key.
+func (c *pieceCache) short(lo, hi, h uint64) []uint32 {
+	mask := c.mask()
 	for i := h & mask; ; i = (i + 1) & mask {
-		e := &c.long[i]
-		if e.keyLen == 0 || e.hash == h && int(e.keyLen) == len(piece) && string(c.keys.get(e.key, e.keyLen)) == string(piece) {
-			return e
+		s := *c.slot(i)
+		if s == 0 {
+			return nil
+		}
+		if uint64(s>>placeBits) != h>>(64-8) {
+			continue
+		}
+		r := c.record(s&(1<<placeBits-1) - 1)
+		if r[0] == lo && r[1]&(1<<countShift-1) == hi {
+			return idsIn(r[2:], int(r[1]>>countShift))
 		}
 	}
 }
 
-// putLong stores the ids of a piece of 16 to 256 bytes.
-func (c *pieceCache) putLong(t *Tokenizer, h uint64, piece []byte, ids []uint32) {
-	if 2*(c.longUsed+1) > len(c.long) && !c.growLong() || !c.hasRoom(len(piece), len(ids)) {
-		c.makeRoom(t, len(piece), len(ids))
-	}
-	*c.longSlot(h, piece) = longEntry{h, c.keys.add(piece), uint32(len(piece)), c.ids.add(ids), uint32(len(ids))}
-	c.longUsed++
+// idsIn are n ids that begin with the first word.
+func idsIn(words []uint64, n int) []uint32 {
+	return unsafe.Slice((*uint32)(unsafe.Pointer(unsafe.SliceData(words[:(n+1)/2]))), n)
 }
 
-// growLong doubles the long table. It may take half of what there is for long pieces,
-// else there would be a large table of few pieces.
-func (c *pieceCache) growLong() bool {
-	more := len(c.long) * longEntryBytes
-	if 2*more > c.maxLong/2 || c.longBytes()+more > c.maxLong {
-		return false
-	}
-	old := c.long
-	c.long = make([]longEntry, 2*len(old))
-	mask := uint64(len(c.long) - 1)
-	for _, e := range old {
-		if e.keyLen != 0 {
-			i := e.hash & mask
-			for c.long[i].keyLen != 0 {
-				i = (i + 1) & mask
-			}
-			c.long[i] = e
+// bytesIn are n bytes that begin with the first word.
+func bytesIn(words []uint64, n int) []byte {
+	return unsafe.Slice((*byte)(unsafe.Pointer(unsafe.SliceData(words[:(n+7)/8]))), n)
+}
+
+// putShort keeps the ids of a piece of up to 15 bytes that is not there.
+func (c *pieceCache) putShort(lo, hi, h uint64, ids []uint32) {
+	r := c.add(h, 2+(len(ids)+1)/2)
+	r[0], r[1] = lo, hi|uint64(len(ids))<<countShift
+	copy(idsIn(r[2:], len(ids)), ids)
+}
+
+// long returns the ids of a piece of 16 to 256 bytes, nil when it is not there. h is the
+// hash of its bytes.
+func (c *pieceCache) long(piece []byte, h uint64) []uint32 {
+	mask := c.mask()
+	for i := h & mask; ; i = (i + 1) & mask {
+		s := *c.slot(i)
+		if s == 0 {
+			return nil
+		}
+		if uint64(s>>placeBits) != h>>(64-8) {
+			continue
+		}
+		r := c.record(s&(1<<placeBits-1) - 1)
+		if keyLen, numIDs := longLengths(r[1]); r[0] == h && keyLen == len(piece) && string(bytesIn(r[2:], keyLen)) == string(piece) {
+			return idsIn(r[2+(keyLen+7)/8:], numIDs)
 		}
 	}
-	return true
 }
 
-func (c *pieceCache) longBytes() int {
-	return len(c.long)*longEntryBytes + arenaBytes*(len(c.keys.blocks)+len(c.ids.blocks))
+// longLengths unpacks the second word of a long record; of a short one it gives a length
+// that no long piece has.
+func longLengths(word uint64) (keyLen, numIDs int) {
+	return int(word &^ (0xffff << 16)), int(word >> 16 & 0xffff)
 }
 
-// hasRoom says whether a key and ids fit into the budget.
-func (c *pieceCache) hasRoom(keyLen, numIDs int) bool {
-	blocks := c.keys.missing(keyLen) + c.ids.missing(numIDs)
-	return blocks == 0 || c.longBytes()+blocks*arenaBytes <= c.maxLong
+// putLong keeps the ids of a piece of 16 to 256 bytes that is not there.
+func (c *pieceCache) putLong(piece []byte, h uint64, ids []uint32) {
+	keyWords := (len(piece) + 7) / 8
+	r := c.add(h, 2+keyWords+(len(ids)+1)/2)
+	r[0], r[1] = h, uint64(len(piece))|uint64(len(ids))<<16
+	copy(bytesIn(r[2:], len(piece)), piece)
+	copy(idsIn(r[2+keyWords:], len(ids)), ids)
 }
 
-// makeRoom empties the cache so that a key and ids fit.
-func (c *pieceCache) makeRoom(t *Tokenizer, keyLen, numIDs int) {
-	c.wipe(t)
-	if !c.hasRoom(keyLen, numIDs) { // all blocks are of the other kind
-		c.keys.blocks, c.ids.blocks = nil, nil
+// hashAndSize are of the record that begins with two words.
+func hashAndSize(first, second uint64) (h uint64, words int) {
+	if second>>sizeShift == 0 {
+		keyLen, numIDs := longLengths(second)
+		return first, 2 + (keyLen+7)/8 + (numIDs+1)/2
+	}
+	return mix(first, second&(1<<countShift-1)), 2 + int(second>>countShift+1)/2
+}
+
+// add makes room for a record of some words and puts it into the index.
+func (c *pieceCache) add(h uint64, words int) []uint64 {
+	if 4*(c.used+1) > 3*pageSlots*len(c.pages) {
+		if len(c.pages) < c.maxPages {
+			c.grow()
+		} else {
+			c.wipe()
+		}
+	}
+	if c.filled == 0 || cap(c.blocks[c.filled-1])-len(c.blocks[c.filled-1]) < words {
+		if c.filled == c.maxBlocks {
+			c.wipe()
+		}
+		if c.filled == len(c.blocks) {
+			c.blocks = append(c.blocks, make([]uint64, 0, 1<<c.shift))
+		}
+		c.blocks[c.filled] = c.blocks[c.filled][:0]
+		c.filled++
+	}
+	b := &c.blocks[c.filled-1]
+	at := len(*b)
+	*b = (*b)[:at+words]
+	c.index(h, uint32(c.filled-1)<<c.shift|uint32(at))
+	c.used++
+	return (*b)[at:]
+}
+
+// index puts the place of a record into the first free slot for its hash.
+func (c *pieceCache) index(h uint64, place uint32) {
+	mask := c.mask()
+	i := h & mask
+	for *c.slot(i) != 0 {
+		i = (i + 1) & mask
+	}
+	*c.slot(i) = uint32(h>>(64-8))<<placeBits | (place + 1)
+}
+
+// grow doubles the index. The records lie in the order in which they came, so it goes
+// through memory once and from one end to the other.
+func (c *pieceCache) grow() {
+	c.clearIndex()
+	for range len(c.pages) {
+		c.pages = append(c.pages, new([pageSlots]uint32))
+	}
+	for k, b := range c.blocks[:c.filled] {
+		for at := 0; at < len(b); {
+			h, words := hashAndSize(b[at], b[at+1])
+			c.index(h, uint32(k)<<c.shift|uint32(at))
+			at += words
+		}
 	}
 }
 
-// wipe empties the cache to what it was when new, but keeps the memory in use.
-func (c *pieceCache) wipe(t *Tokenizer) {
-	clear(c.slots)
-	c.used = 0
-	c.keys.empty()
-	c.ids.empty()
-	clear(c.long)
-	c.longUsed = 0
+// wipe empties the cache, but keeps its memory.
+func (c *pieceCache) wipe() {
+	c.clearIndex()
+	clear(c.recent)
+	c.used, c.filled = 0, 0
 	c.wipes++
-	c.seed(t)
 }

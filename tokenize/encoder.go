@@ -2,7 +2,6 @@ package tokenize
 
 import (
 	"encoding/binary"
-	"slices"
 	"unsafe"
 )
 
@@ -15,23 +14,18 @@ type Encoder struct {
 	split   splitter
 	cache   pieceCache
 	dropped int64
-
-	whole     bool // whole-piece lookup
-	reachable bool // every token comes out of merging its bytes
 }
 
-// NewEncoder returns an encoder whose cache takes at most about cacheBytes; 0 means
-// 64 MiB, and less than 128 KiB counts as that. A full cache is emptied, not grown. It
-// starts small, so a large budget costs nothing until it is used.
+// NewEncoder returns an encoder whose cache takes at most cacheBytes; 0 means 64 MiB,
+// less than 128 KiB counts as that, and no more than about 130 MiB are used. A full cache
+// is emptied, not grown. It starts small, so a large budget costs nothing until it is
+// used.
 func (t *Tokenizer) NewEncoder(cacheBytes int) *Encoder {
 	return newEncoder(t, cacheBytes, haveMasks())
 }
 
 func newEncoder(t *Tokenizer, cacheBytes int, masks bool) *Encoder {
-	return &Encoder{
-		t: t, split: newSplitter(t.fam, masks), cache: newPieceCache(t, cacheBytes),
-		whole: t.wholePiece, reachable: t.analysis().allSelf,
-	}
+	return &Encoder{t: t, split: newSplitter(t.fam, masks), cache: newPieceCache(cacheBytes)}
 }
 
 // Append appends the ids of text to dst and returns it. The text is taken as plain
@@ -82,73 +76,94 @@ func (e *Encoder) appendPass(dst []uint32, text []byte, pass int, special bool) 
 
 // appendPlain encodes text without added tokens.
 func (e *Encoder) appendPlain(dst []uint32, text []byte) []uint32 {
+	from, whole := len(dst), len(text)
 	for len(text) > 0 {
 		n, ends := e.split.next(text)
+		room := n + entryIDs
+		if ends == nil {
+			room = n / usualText // the merging makes more itself
+		}
+		if cap(dst)-len(dst) < room {
+			dst = growTo(dst, max(room, idsToCome(len(dst)-from, whole-len(text), len(text))))
+		}
 		if ends == nil {
 			dst = e.merge(dst, text[:n])
 		} else {
-			dst = e.appendWindow(dst, ends, n)
+			dst = e.appendWindow(dst, ends)
 		}
 		text = text[n:]
 	}
 	return dst
 }
 
+// usualText is about how many bytes of text an id stands for.
+const usualText = 3
+
+// idsToCome is how many ids a text may still have, with some to spare, that has had ids
+// for done bytes and goes on for rest. Room for them is made at once: what grows step by
+// step is touched over and over, and fresh memory costs more than the encoding of what it
+// holds.
+func idsToCome(ids, done, rest int) int {
+	if done == 0 {
+		return rest / usualText
+	}
+	return int(uint64(ids) * uint64(rest) / uint64(done) * 9 / 8)
+}
+
+// growTo is slices.Grow without clearing what is new.
+func growTo(dst []uint32, room int) []uint32 {
+	more := make([]uint32, len(dst), len(dst)+max(room, len(dst)/4))
+	copy(more, dst)
+	return more
+}
+
 // appendWindow encodes the pieces at the start of the window. This is the hot loop:
-// nearly all pieces are short, are in the cache, and have at most four ids.
+// nearly all pieces are short, came lately, and have at most four ids.
 //
 // It goes around bounds checks, which cost a tenth of the speed here. What makes that
-// sound: every end is at most n and the window is readable windowPad bytes further;
-// a piece of n bytes has at most n ids, so at most n+3 places after len(dst) are
-// written, and room is made for n+4; table indexes are masked by a power of two.
-func (e *Encoder) appendWindow(dst []uint32, ends []uint32, n int) []uint32 {
-	const most = len(cacheEntry{}.ids)
-	if cap(dst)-len(dst) < n+most {
-		dst = slices.Grow(dst, n+most)
-	}
+// sound: no end lies beyond the n bytes of the window, which is readable windowPad bytes
+// further; a piece of n bytes has at most n ids, so at most n+3 places after len(dst) are
+// written, and the caller has made room for n+4; table indexes are masked by a power of
+// two.
+func (e *Encoder) appendWindow(dst, ends []uint32) []uint32 {
 	win := unsafe.Pointer(unsafe.SliceData(e.split.win))
 	out := unsafe.Pointer(unsafe.SliceData(dst))
-	slots, mask := e.cache.table()
+	recent, mask := e.cache.table()
 	at := len(dst)
 	start := uint32(0)
 	for _, end := range ends {
 		size := end - start
 		if size > maxKey {
 			at = len(e.appendLong(dst[:at], e.split.win[start:end]))
-			slots, mask = e.cache.table()
 			start = end
 			continue
 		}
 		piece := unsafe.Add(win, start)
 		keep := &keyMasks[size]
 		lo := binary.LittleEndian.Uint64((*[8]byte)(piece)[:]) & keep.lo
-		hi := binary.LittleEndian.Uint64((*[8]byte)(unsafe.Add(piece, 8))[:])&keep.hi | uint64(size)<<56
-		entry := (*cacheEntry)(unsafe.Add(slots, (mix(lo, hi)&mask)*entryBytes))
-		if count := entry.ids[0] >> idBits; entry.lo == lo && entry.hi == hi && count <= uint32(most) {
+		hi := binary.LittleEndian.Uint64((*[8]byte)(unsafe.Add(piece, 8))[:])&keep.hi | uint64(size)<<sizeShift
+		entry := (*cacheEntry)(unsafe.Add(recent, (mix(lo, hi)&mask)*entryBytes))
+		if entry.lo == lo && entry.hi == hi {
 			// All four are stored whatever the number; the next piece overwrites.
-			to := (*[most]uint32)(unsafe.Add(out, at*4))
+			to := (*[entryIDs]uint32)(unsafe.Add(out, at*4))
 			*to = entry.ids
 			to[0] &= idMask
-			at += int(count)
+			at += int(entry.ids[0] >> idBits)
 		} else {
 			at = len(e.appendShort(dst[:at], e.split.win[start:end], lo, hi))
-			slots, mask = e.cache.table()
 		}
 		start = end
 	}
 	return dst[:at]
 }
 
-// appendShort finishes a short piece that is not at its first place in the cache.
+// appendShort encodes a piece of up to 15 bytes that is not among the recent ones.
 func (e *Encoder) appendShort(dst []uint32, piece []byte, lo, hi uint64) []uint32 {
-	k := e.cache.slot(lo, hi)
-	if k.hi != 0 {
-		count := k.ids[0] >> idBits
-		if count == spilled {
-			return append(dst, e.cache.ids.get(k.ids[1], k.ids[2])...)
-		}
-		for _, id := range k.ids[:count] {
-			dst = append(dst, id&idMask)
+	h := mix(lo, hi)
+	if ids := e.cache.short(lo, hi, h); ids != nil {
+		e.cache.remember(lo, hi, h, ids, true)
+		for _, id := range ids {
+			dst = append(dst, id)
 		}
 		return dst
 	}
@@ -156,7 +171,8 @@ func (e *Encoder) appendShort(dst []uint32, piece []byte, lo, hi uint64) []uint3
 	before := e.dropped
 	dst = e.merge(dst, piece)
 	if e.dropped == before { // a cached piece would not be counted again
-		e.cache.put(e.t, k, lo, hi, dst[from:])
+		e.cache.putShort(lo, hi, h, dst[from:])
+		e.cache.remember(lo, hi, h, dst[from:], false)
 	}
 	return dst
 }
@@ -167,22 +183,21 @@ func (e *Encoder) appendLong(dst []uint32, piece []byte) []uint32 {
 		return e.merge(dst, piece)
 	}
 	h := hashBytes(piece)
-	if k := e.cache.longSlot(h, piece); k.keyLen != 0 {
-		return append(dst, e.cache.ids.get(k.ids, k.numIDs)...)
+	if ids := e.cache.long(piece, h); ids != nil {
+		return append(dst, ids...)
 	}
 	from := len(dst)
 	before := e.dropped
 	dst = e.merge(dst, piece)
 	if e.dropped == before {
-		e.cache.putLong(e.t, h, piece, dst[from:])
+		e.cache.putLong(piece, h, dst[from:])
 	}
 	return dst
 }
 
 // merge encodes one piece without the cache.
 func (e *Encoder) merge(dst []uint32, piece []byte) []uint32 {
-	// A short token that merging produces needs no looking up.
-	if e.whole && (len(piece) > maxKey || !e.reachable) {
+	if e.t.wholePiece {
 		if id, ok := e.t.find(piece); ok {
 			return append(dst, id)
 		}

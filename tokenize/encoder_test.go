@@ -121,12 +121,9 @@ func TestCacheBudget(t *testing.T) {
 // cacheBytes is the memory of the cache, in use or kept.
 func cacheBytes(e *Encoder) int {
 	c := &e.cache
-	size := cap(c.slots)*entryBytes + cap(c.long)*longEntryBytes
-	for _, b := range c.keys.blocks {
-		size += cap(b)
-	}
-	for _, b := range c.ids.blocks {
-		size += 4 * cap(b)
+	size := 4*pageSlots*len(c.pages) + entryBytes*cap(c.recent)
+	for _, b := range c.blocks {
+		size += 8 * cap(b)
 	}
 	return size
 }

@@ -38,8 +38,7 @@ type Tokenizer struct {
 	rawPad     []byte        // padding, likewise
 	file       func() []byte // tokenizer.json
 	hash       func() [32]byte
-	analysis   func() *analysis
-	seeded     func() *pieceCache
+	broken     func() int
 	backtracks func() *backtracker
 }
 
@@ -102,8 +101,7 @@ func build(s source) (*Tokenizer, error) {
 	}
 	t.file = sync.OnceValue(t.spell)
 	t.hash = sync.OnceValue(func() [32]byte { return sha256.Sum256(t.file()) })
-	t.analysis = sync.OnceValue(t.analyse)
-	t.seeded = sync.OnceValue(t.seedTable)
+	t.broken = sync.OnceValue(t.countBroken)
 	t.backtracks = sync.OnceValue(t.newBacktracker)
 	return t, nil
 }
@@ -436,11 +434,8 @@ func (t *Tokenizer) EOS() (uint32, bool) { return t.eos, t.eos != none }
 // can change an id or a file.
 func (t *Tokenizer) Hash() [32]byte { return t.hash() }
 
-// Warm computes now what the first Hash and the first Encoder would compute.
-func (t *Tokenizer) Warm() {
-	t.hash()
-	t.analysis()
-}
+// Warm computes now what the first Hash would compute.
+func (t *Tokenizer) Warm() { t.hash() }
 
 func (t *Tokenizer) spell() []byte {
 	var b bytes.Buffer
@@ -459,33 +454,20 @@ func (t *Tokenizer) WriteJSON(w io.Writer) error {
 	return err
 }
 
-// analysis is what takes a pass over the vocabulary to know and is only needed
-// when somebody encodes.
-type analysis struct {
-	seeds    []uint32 // tokens that are the result for a piece of exactly their bytes
-	allSelf  bool     // every ordinary token of two bytes or more comes out of its own bytes
-	numBroke int      // how many do not
-}
-
-func (t *Tokenizer) analyse() *analysis {
+// countBroken is how many ordinary tokens do not come out of their own bytes. It takes a
+// pass over the vocabulary and is only needed when somebody encodes long pieces.
+func (t *Tokenizer) countBroken() (broken int) {
 	self := t.selfByMerging
 	if h, ok := t.halves(); ok {
 		self = h.self
 	}
 	var scratch merger
-	tokens := t.ordinary()
-	a := &analysis{seeds: make([]uint32, 0, len(tokens))}
-	for _, k := range tokens {
-		ok := self(k, &scratch)
-		if !ok {
-			a.numBroke++
-		}
-		if ok || t.wholePiece {
-			a.seeds = append(a.seeds, k.id)
+	for _, k := range t.ordinary() {
+		if !self(k, &scratch) {
+			broken++
 		}
 	}
-	a.allSelf = a.numBroke == 0
-	return a
+	return broken
 }
 
 // selfByMerging says whether merging the bytes of k ends in k.
@@ -497,4 +479,4 @@ func (t *Tokenizer) selfByMerging(k token, g *merger) bool {
 
 // Unreachable is the number of ordinary tokens that merging never produces from
 // their own bytes. With whole-piece lookup they still stand for a piece equal to them.
-func (t *Tokenizer) Unreachable() int { return t.analysis().numBroke }
+func (t *Tokenizer) Unreachable() int { return t.broken() }
