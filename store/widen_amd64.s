@@ -119,6 +119,13 @@ done:
 	VZEROUPPER
 	RET
 
+// These are PREFETCHW off(DI) and off(DX), which the assembler does not know. They ask for
+// a line to write to, which another core may have read last. Stores leave in order and
+// wait for one such line after the other; these requests do not. Beyond the end of a row
+// they name lines that are written next or not at all, and any address is allowed.
+#define OWN_DI(off) BYTE $0x0f; BYTE $0x0d; BYTE $0x8f; LONG $off
+#define OWN_DX(off) BYTE $0x0f; BYTE $0x0d; BYTE $0x8a; LONG $off
+
 // func pair16(tokens, targets *int32, src *uint16, n int, next *Ahead)
 TEXT ·pair16(SB), NOSPLIT, $0-40
 	MOVQ tokens+0(FP), DI
@@ -172,6 +179,10 @@ loop:
 	VPMOVZXWD 32(SI), Z1
 	VPMOVZXWD 2(SI), Z2
 	VPMOVZXWD 34(SI), Z3
+	OWN_DI(512)
+	OWN_DI(576)
+	OWN_DX(512)
+	OWN_DX(576)
 	VMOVDQU32 Z0, (DI)
 	VMOVDQU32 Z1, 64(DI)
 	VMOVDQU32 Z2, (DX)
