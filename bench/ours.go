@@ -48,6 +48,12 @@ const (
 	oursChain  = "chain"
 )
 
+// oursHandOver is the limit of every chain that gathers ahead of its consumer, in the
+// place of a setting: the chain with nothing in it but buffers that one goroutine
+// writes and another one reads. On several cores each line that was written has to
+// travel to where it is read, and back to be written again.
+const oursHandOver = "hand-over"
+
 // ours is our loader.
 type ours struct {
 	c       *RowCorpus
@@ -74,11 +80,17 @@ func NewOurs(c *RowCorpus) (Loads, func() error, error) {
 
 func (o *ours) Settings() []string { return []string{oursGather, oursChain} }
 
+// Limits is what the chain cannot be faster than.
+func (o *ours) Limits() []string { return []string{oursHandOver} }
+
 // read runs a setting from the first batch of an epoch and hands every batch to
 // take until that returns false or end batches have passed.
 func (o *ours) read(ctx context.Context, setting string, mode repack.Mode, epoch, end int, take func(b *item.Batch, wait time.Duration) bool) error {
-	if setting == oursGather {
+	switch setting {
+	case oursGather:
 		return o.gather(ctx, mode, epoch, end, take)
+	case oursHandOver:
+		return o.handOver(ctx, mode, epoch, take)
 	}
 	return o.chain(ctx, mode, epoch, end, take)
 }
@@ -125,11 +137,63 @@ func (o *ours) chain(ctx context.Context, mode repack.Mode, epoch, end int, take
 	if err != nil {
 		return err
 	}
+	err = o.through(ctx, mode, epoch, end, b, take)
+	if cerr := b.Close(); err == nil {
+		err = cerr
+	}
+	return err
+}
+
+// handOver sends batches of one row, over and over, that is copied within the
+// first-level cache.
+func (o *ours) handOver(ctx context.Context, mode repack.Mode, epoch int, take func(b *item.Batch, wait time.Duration) bool) (err error) {
+	lay := item.Layout{N: o.c.B, T: o.c.T}
+	var made []gpu.Pinned
 	defer func() {
-		if cerr := b.Close(); err == nil {
-			err = cerr
+		for _, p := range made {
+			if ferr := p.Free(); err == nil {
+				err = ferr
+			}
 		}
 	}()
+	var ring *pipeline.Pool[*item.Batch]
+	ring, err = pipeline.NewPool(4, func(int) (*item.Batch, error) {
+		p, err := o.dev.AllocPinned(lay.Bytes())
+		if err != nil {
+			return nil, err
+		}
+		made = append(made, p)
+		b := &item.Batch{N: lay.N, T: lay.T, Host: p}
+		b.Release = func() { ring.Put(b) }
+		return b, nil
+	})
+	if err != nil {
+		return err
+	}
+	row := make([]byte, 4*lay.T)
+	return o.through(ctx, mode, epoch, 0, pipeline.StageFunc[item.Rows, *item.Batch](
+		func(ctx context.Context, in pipeline.In[item.Rows], out pipeline.Out[*item.Batch]) error {
+			for _, err := range pipeline.Each(ctx, in) {
+				if err != nil {
+					return err
+				}
+				b, err := ring.Get(ctx)
+				if err != nil {
+					return err
+				}
+				for mem := b.Host.Bytes(); len(mem) > 0; { // tokens, targets and starts, as they follow each other
+					mem = mem[copy(mem, row):]
+				}
+				if err := out.Send(ctx, b); err != nil {
+					return err
+				}
+			}
+			return nil
+		}), take)
+}
+
+// through runs the stages of a training run around fill up to the upload.
+func (o *ours) through(ctx context.Context, mode repack.Mode, epoch, end int, fill pipeline.Stage[item.Rows, *item.Batch], take func(b *item.Batch, wait time.Duration) bool) error {
 	first := int64(epoch * o.c.W / o.c.B)
 	last := int64(repack.Endless)
 	if end > 0 {
@@ -137,7 +201,7 @@ func (o *ours) chain(ctx context.Context, mode repack.Mode, epoch, end int, take
 	}
 	p := pipeline.New()
 	rows := pipeline.Source(p, "repack", pipeline.LinkConfig{Items: 4}, repack.Source(o.streams[mode], o.c.B, first, last))
-	batches := pipeline.Then(p, "batch", rows, pipeline.LinkConfig{Items: 2, Release: pipeline.ReleaseOf((*item.Batch).Drop)}, b)
+	batches := pipeline.Then(p, "batch", rows, pipeline.LinkConfig{Items: 2, Release: pipeline.ReleaseOf((*item.Batch).Drop)}, fill)
 	pipeline.Sink(p, "consumer", batches, pipeline.StageFunc[*item.Batch, struct{}](
 		func(ctx context.Context, in pipeline.In[*item.Batch], _ pipeline.Out[struct{}]) error {
 			t0 := time.Now()

@@ -28,8 +28,15 @@ type NamedLoads struct {
 	Missing error
 }
 
-// oursName is our loader's in the lines.
-const oursName = "refrain"
+// oursName is our loader's in the lines, limitName that of what no loader is beyond.
+const (
+	oursName  = "refrain"
+	limitName = "limit"
+)
+
+// limits are what a loader can be run as to find out what part of its own work costs.
+// They deliver no rows of the corpus, so they are measured but do not compete.
+type limits interface{ Limits() []string }
 
 // contestant is a loader with the setting that it is measured at.
 type contestant struct {
@@ -41,8 +48,8 @@ type contestant struct {
 	failed    error
 }
 
-// Tiers returns, for every mode, a line for our loader and for every peer: input
-// tokens a second of wall time and of the CPU time of all its processes, waits for
+// Tiers returns, for every mode, a line for our loader, for its limits and for every
+// peer: input tokens a second of wall time and of the CPU time of all its processes, waits for
 // a batch, and how many times as much ours delivered a CPU-second in the same
 // round. note gets digests, trials, and the reason for every row that has no
 // line: a loader that delivers other rows than the corpus has gets its defect
@@ -68,6 +75,11 @@ func Tiers(ctx context.Context, c TiersConfig, emit func(Line), note func(string
 				continue
 			}
 			list = append(list, got...)
+			if own, ok := c.Ours.(limits); ok && l.Name == oursName {
+				for _, set := range own.Limits() {
+					list = append(list, &contestant{name: limitName, set: set, l: c.Ours})
+				}
+			}
 		}
 		if err := race(ctx, c, mode, list); err != nil {
 			return err
@@ -215,9 +227,12 @@ func (c TiersConfig) line(mode repack.Mode, k *contestant) Line {
 	l := Line{Name: c.name(tier, mode, k), Threads: 1, N: len(k.tok), PerOp: seconds(float64(c.Corpus.B*c.Corpus.T) / tok),
 		Metrics: []Metric{{tok, "tok/s"}, {cpu, "tok/cpu-s"}, {1e6 * mid(p50), "wait-p50-us"}, {1e6 * mid(p99), "wait-p99-us"},
 			{1e6 * mid(most), "wait-max-us"}, {1e3 * mid(first), "first-ms"}}}
-	if k.name != oursName {
-		lo, m, hi := Quartiles(k.ratio)
+	lo, m, hi := Quartiles(k.ratio)
+	switch {
+	case k.name != oursName:
 		l.Metrics = append(l.Metrics, Metric{m, "ours-x"}, Metric{lo, "ours-x-q1"}, Metric{hi, "ours-x-q3"})
+	case k.set == oursChain:
+		l.Metrics = append(l.Metrics, Metric{1 / m, "of-gathered"}, Metric{1 / hi, "of-gathered-q1"}, Metric{1 / lo, "of-gathered-q3"})
 	}
 	return l
 }
@@ -228,7 +243,7 @@ func paced(ctx context.Context, c TiersConfig, mode repack.Mode, list []*contest
 	for _, pace := range c.Paces {
 		seen := map[string]bool{}
 		for _, k := range list {
-			if k.failed != nil || seen[k.name] || k.name != oursName && mode != c.Modes[0] {
+			if k.failed != nil || k.name == limitName || seen[k.name] || k.name != oursName && mode != c.Modes[0] {
 				continue // peers are paced in one mode
 			}
 			seen[k.name] = true

@@ -111,7 +111,7 @@ func TestTiers(t *testing.T) {
 	all, why := strings.Join(lines, "\n"), strings.Join(notes, "\n")
 	for _, want := range []string{
 		"BenchmarkLoader/tier=T1/mode=reshuffle/loader=refrain/set=gather/T=64/B=4-1 ", "/loader=refrain/set=chain/", "tier=T2/mode=repack/loader=refrain",
-		"tier=T1/mode=reshuffle/loader=sound", "tier=T4/mode=reshuffle/loader=refrain/set=chain/T=64/B=4/pace=1ms-1 ", " tok/cpu-s ", " found% ", " ours-x ",
+		"tier=T1/mode=reshuffle/loader=sound", "tier=T1/mode=reshuffle/loader=limit/set=hand-over/", " of-gathered ", "tier=T4/mode=reshuffle/loader=refrain/set=chain/T=64/B=4/pace=1ms-1 ", " tok/cpu-s ", " found% ", " ours-x ",
 	} {
 		if !strings.Contains(all, want) {
 			t.Errorf("no line with %q in\n%s", want, all)
@@ -121,6 +121,9 @@ func TestTiers(t *testing.T) {
 		if strings.Contains(all, "loader="+what) {
 			t.Errorf("%s got a speed", what)
 		}
+	}
+	if strings.Contains(all, "tier=T4/mode=reshuffle/loader=limit") {
+		t.Error("a limit was paced")
 	}
 	for _, want := range []string{"loader=stuck mode=reshuffle: setting only: wrong digest: the order is the same", "loader=short mode=reshuffle: setting only: wrong digest: epoch 0 has",
 		"loader=other mode=reshuffle: setting only: wrong digest: epoch 0 has as many rows", "loader=fails mode=reshuffle: setting only: out of order", "loader=absent mode=repack: not installed"} {
