@@ -9,21 +9,39 @@ import (
 	"refrain/kernels/asm"
 )
 
-// KernelsConfig measures the innermost loops alone, on one thread.
+// KernelsConfig measures the innermost loops alone.
 type KernelsConfig struct {
-	Rounds int
+	Threads int // of what is measured on several threads beside one
+	Elems   int // of the arrays of what is bound by memory, a multiple of 1024; 16 << 20 are too large for any cache
+	Rounds  int
+}
+
+// Kernels emits the lines of the micro-kernels, of the passes over memory on one
+// thread and on all, and of the exponential and an empty parallel region.
+func Kernels(ctx context.Context, c KernelsConfig, emit func(Line)) error {
+	if err := Tiles(ctx, c, emit); err != nil {
+		return err
+	}
+	threads := []int{1}
+	if c.Threads > 1 {
+		threads = append(threads, c.Threads)
+	}
+	if err := Passes(ctx, c, threads, emit); err != nil {
+		return err
+	}
+	return Small(ctx, c, emit)
 }
 
 // tileSample is how many floating point operations a sample of a micro-kernel makes:
 // some 100 us.
 const tileSample = 16_000_000
 
-// Kernels returns a line for every micro-kernel that this processor runs, on packed
+// Tiles returns a line for every micro-kernel that this processor runs, on packed
 // operands that stay in the first cache: the best rate of a round over the best rate
 // of its own multiply-adds on registers alone, which is measured between its samples
 // (of-peak, median and quartiles over rounds). The one that products use has "best" in
 // its name.
-func Kernels(ctx context.Context, c KernelsConfig, emit func(Line)) error {
+func Tiles(ctx context.Context, c KernelsConfig, emit func(Line)) error {
 	for i, t := range asm.TileSets() {
 		const k = 256
 		x, y, z := make([]float32, k*t.Rows()), make([]float32, k*t.Cols()), make([]float32, t.Rows()*t.Cols())

@@ -26,7 +26,7 @@ type figure struct {
 
 // figures is the table of docs/performance.md in its order.
 func figures() []figure {
-	return slices.Concat(stepFigures(), scaleFigures(), precisionFigures(), productFigures(), tokenizerFigures(), loaderFigures(), ingestFigures(), stateFigures())
+	return slices.Concat(stepFigures(), scaleFigures(), precisionFigures(), productFigures(), kernelFigures(), tokenizerFigures(), loaderFigures(), ingestFigures(), stateFigures())
 }
 
 func stepFigures() (out []figure) {
@@ -103,8 +103,6 @@ func precise(command, precision string) string {
 func productFigures() (out []figure) {
 	add := func(f figure) { out = append(out, f) }
 	const gemm = "bench gemm --compare peers"
-	add(figure{what: "f32 micro-kernel, of the multiply-add peak", pattern: "Kernels/tile=[^/]*/precision=f32/best", unit: "of-peak", form: "%.3f", bar: "0.85", command: "bench kernels"})
-	add(figure{what: "bf16 micro-kernel of VDPBF16PS, of that instruction's peak", pattern: "Kernels/tile=avx512bf16_[^/]*/precision=bf16(/best)?", unit: "of-peak", form: "%.3f", bar: "0.95", command: "bench kernels"})
 	for _, t := range []string{"1", "2"} {
 		add(figure{what: "GEMM f32, 27 shapes, " + t + " thread(s): of the multiply-add peak", pattern: "GEMM/geomean/threads=" + t, unit: "of-peak", form: "%.2f", command: gemm})
 		add(figure{what: "GEMM f32, 27 shapes, " + t + " thread(s): against OpenBLAS", pattern: "GEMM/geomean/threads=" + t, unit: "x-peer", form: "%.2f", bar: map[string]string{"1": "1.03", "2": "1.15"}[t], command: gemm})
@@ -118,6 +116,27 @@ func productFigures() (out []figure) {
 			add(figure{what: what + "of the peak of the instructions in use", pattern: name, unit: "of-peak", form: "%.2f", command: precise(gemm, "bf16")})
 			add(figure{what: what + "against " + k.peer, pattern: name, unit: "x-peer", form: "%.2f", bar: k.bar, command: precise(gemm, "bf16")})
 		}
+	}
+	return out
+}
+
+// kernelFigures are of innermost loops alone.
+func kernelFigures() []figure {
+	out := []figure{
+		{what: "f32 micro-kernel, of the multiply-add peak", pattern: "Kernels/tile=[^/]*/precision=f32/best", unit: "of-peak", form: "%.3f", bar: "0.85"},
+		{what: "bf16 micro-kernel of VDPBF16PS, of that instruction's peak", pattern: "Kernels/tile=avx512bf16_[^/]*/precision=bf16(/best)?", unit: "of-peak", form: "%.3f", bar: "0.95"},
+	}
+	for _, op := range [][3]string{{"adamw", "0.95", "1.0"}, {"rmsnorm", "0.5", "0.5"}, {"swiglu", "0.5", "0.5"}} {
+		for i, t := range []string{"1", "2"} {
+			out = append(out, figure{what: op[0] + " on arrays of 64 MiB, " + t + " thread(s): bytes a second of a copy's", pattern: "Kernels/op=" + op[0] + "/threads=" + t,
+				unit: "of-copy", form: "%.2f", bar: op[1+i]})
+		}
+	}
+	out = append(out,
+		figure{what: "exponential, against the standard library's in a loop", pattern: "Kernels/exp", unit: "x-math.Exp", form: "%.0f", bar: "20"},
+		figure{what: "empty parallel region of 2 threads, microseconds", pattern: "Kernels/region/threads=2", unit: "us", form: "%.2f", bar: "2"})
+	for i := range out {
+		out[i].command = "bench kernels"
 	}
 	return out
 }

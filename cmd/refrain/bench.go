@@ -142,8 +142,12 @@ func (a *app) benchGEMM(f *benchFlags) *cobra.Command {
 func (a *app) benchKernels(f *benchFlags) *cobra.Command {
 	return &cobra.Command{
 		Use:   "kernels",
-		Short: "The micro-kernels of matrix products alone, against the peak of their instructions",
-		Args:  args(cobra.NoArgs),
+		Short: "Innermost loops alone: micro-kernels, passes over memory, exponential, parallel region",
+		Long: `Kernels measures every micro-kernel of matrix products that this processor runs
+against the peak of its own instructions; a norm, a gate and the optimiser on
+arrays of 64 MiB against a plain copy; the exponential against the standard
+library's; and an empty parallel region.`,
+		Args: args(cobra.NoArgs),
 		RunE: func(c *cobra.Command, _ []string) error {
 			if peers, err := f.check(c); err != nil || peers {
 				return errOr(err, bad(c, "kernels has no peers; leave --compare out, or use bench gemm"))
@@ -151,7 +155,7 @@ func (a *app) benchKernels(f *benchFlags) *cobra.Command {
 			if err := a.benchHeader(); err != nil {
 				return err
 			}
-			return bench.Kernels(c.Context(), bench.KernelsConfig{Rounds: f.count}, a.line)
+			return bench.Kernels(c.Context(), bench.KernelsConfig{Threads: f.numThreads(), Elems: 16 << 20, Rounds: f.count}, a.line)
 		},
 	}
 }
