@@ -11,7 +11,7 @@ import (
 // TestPrecision: two pairs of short runs. Equal losses would mean that both runs of a
 // pair computed in one precision, losses far apart that one of them is wrong.
 func TestPrecision(t *testing.T) {
-	c := PrecisionConfig{Share: 0.2, Vocab: 300, Preset: "micro-0.3M", T: 32, B: 4, Steps: 30, Seeds: 2, Threads: 2, Dir: t.TempDir()}
+	c := PrecisionConfig{Share: 0.2, Vocab: 300, Preset: "micro-0.3M", T: 32, B: 4, Steps: 16, Seeds: 2, Threads: 1, Dir: t.TempDir()}
 	words := num.NewStream("bench precision test", 1)
 	for i := range 120 {
 		var d []byte
@@ -24,7 +24,7 @@ func TestPrecision(t *testing.T) {
 	if err := Precision(t.Context(), c, func(l Line) { lines = append(lines, l) }); err != nil {
 		t.Fatal(err)
 	}
-	if len(lines) != 3 || lines[1].Name != "Precision/preset=0.3M/T=32/B=4/steps=30/seed=1" || lines[2].N != 2 {
+	if len(lines) != 3 || lines[1].Name != "Precision/preset=0.3M/T=32/B=4/steps=16/seed=1" || lines[2].N != 2 {
 		t.Fatalf("lines %v", lines)
 	}
 	for _, l := range lines[:2] {
