@@ -48,11 +48,15 @@ const (
 	oursChain  = "chain"
 )
 
-// oursHandOver is the limit of every chain that gathers ahead of its consumer, in the
-// place of a setting: the chain with nothing in it but buffers that one goroutine
+// Limits, in the place of a setting. Nothing that fills such a ring is faster than
+// writing it, with one row that stays in the first-level cache, and no chain that
+// gathers ahead of its consumer is faster than handing over buffers that one goroutine
 // writes and another one reads. On several cores each line that was written has to
 // travel to where it is read, and back to be written again.
-const oursHandOver = "hand-over"
+const (
+	limitWrite    = "write"
+	limitHandOver = "hand-over"
+)
 
 // ours is our loader.
 type ours struct {
@@ -80,8 +84,8 @@ func NewOurs(c *RowCorpus) (Loads, func() error, error) {
 
 func (o *ours) Settings() []string { return []string{oursGather, oursChain} }
 
-// Limits is what the chain cannot be faster than.
-func (o *ours) Limits() []string { return []string{oursHandOver} }
+// Limits is what the gather and the chain cannot be faster than.
+func (o *ours) Limits() []string { return []string{limitWrite, limitHandOver} }
 
 // read runs a setting from the first batch of an epoch and hands every batch to
 // take until that returns false or end batches have passed.
@@ -89,7 +93,10 @@ func (o *ours) read(ctx context.Context, setting string, mode repack.Mode, epoch
 	switch setting {
 	case oursGather:
 		return o.gather(ctx, mode, epoch, end, take)
-	case oursHandOver:
+	case limitWrite:
+		row := make([]byte, 4*o.c.T)
+		return o.alone(ctx, end, take, func(mem []byte) error { repeat(mem, row); return nil })
+	case limitHandOver:
 		return o.handOver(ctx, mode, epoch, take)
 	}
 	return o.chain(ctx, mode, epoch, end, take)
@@ -99,23 +106,8 @@ func (o *ours) read(ctx context.Context, setting string, mode repack.Mode, epoch
 func (o *ours) gather(ctx context.Context, mode repack.Mode, epoch, end int, take func(b *item.Batch, wait time.Duration) bool) error {
 	B, T := o.c.B, o.c.T
 	lay := item.Layout{N: B, T: T}
-	var ring [4]*item.Batch
-	for i := range ring {
-		p, err := o.dev.AllocPinned(lay.Bytes())
-		if err != nil {
-			return err
-		}
-		defer p.Free()
-		ring[i] = &item.Batch{N: B, T: T, Host: p}
-	}
 	g := int64(epoch * o.c.W)
-	for k := 0; end == 0 || k < end; k++ {
-		if err := ctx.Err(); err != nil {
-			return context.Cause(ctx)
-		}
-		t0 := time.Now()
-		b := ring[k%len(ring)]
-		mem := b.Host.Bytes()
+	return o.alone(ctx, end, take, func(mem []byte) error {
 		tokens := gpu.BytesToInt32s(mem[lay.TokensOff() : lay.TokensOff()+int64(B*T)*4])
 		targets := gpu.BytesToInt32s(mem[lay.TargetsOff() : lay.TargetsOff()+int64(B*T)*4])
 		for i := range B {
@@ -125,11 +117,44 @@ func (o *ours) gather(ctx context.Context, mode repack.Mode, epoch, end int, tak
 			}
 			g++
 		}
+		return nil
+	})
+}
+
+// alone fills a ring of four buffers on the caller's goroutine.
+func (o *ours) alone(ctx context.Context, end int, take func(b *item.Batch, wait time.Duration) bool, fill func(mem []byte) error) error {
+	lay := item.Layout{N: o.c.B, T: o.c.T}
+	var ring [4]*item.Batch
+	for i := range ring {
+		p, err := o.dev.AllocPinned(lay.Bytes())
+		if err != nil {
+			return err
+		}
+		defer p.Free()
+		ring[i] = &item.Batch{N: lay.N, T: lay.T, Host: p}
+	}
+	for k := 0; end == 0 || k < end; k++ {
+		if err := ctx.Err(); err != nil {
+			return context.Cause(ctx)
+		}
+		t0 := time.Now()
+		b := ring[k%len(ring)]
+		if err := fill(b.Host.Bytes()); err != nil {
+			return err
+		}
 		if !take(b, time.Since(t0)) {
 			return nil
 		}
 	}
 	return nil
+}
+
+// repeat fills mem with copies of row: tokens, targets and starts, as they follow each
+// other.
+func repeat(mem, row []byte) {
+	for len(mem) > 0 {
+		mem = mem[copy(mem, row):]
+	}
 }
 
 func (o *ours) chain(ctx context.Context, mode repack.Mode, epoch, end int, take func(b *item.Batch, wait time.Duration) bool) (err error) {
@@ -144,8 +169,7 @@ func (o *ours) chain(ctx context.Context, mode repack.Mode, epoch, end int, take
 	return err
 }
 
-// handOver sends batches of one row, over and over, that is copied within the
-// first-level cache.
+// handOver is the chain with batches of one row, over and over.
 func (o *ours) handOver(ctx context.Context, mode repack.Mode, epoch int, take func(b *item.Batch, wait time.Duration) bool) (err error) {
 	lay := item.Layout{N: o.c.B, T: o.c.T}
 	var made []gpu.Pinned
@@ -181,9 +205,7 @@ func (o *ours) handOver(ctx context.Context, mode repack.Mode, epoch int, take f
 				if err != nil {
 					return err
 				}
-				for mem := b.Host.Bytes(); len(mem) > 0; { // tokens, targets and starts, as they follow each other
-					mem = mem[copy(mem, row):]
-				}
+				repeat(b.Host.Bytes(), row)
 				if err := out.Send(ctx, b); err != nil {
 					return err
 				}

@@ -168,6 +168,10 @@ func loaderFigures() (out []figure) {
 	cmd := "bench loader --tiers T1 --compare peers"
 	add(figure{what: "whole batches, fixed, million tokens a CPU-second: gathered by the consumer", pattern: "Loader/tier=T1/mode=fixed/loader=refrain/set=gather/.*", unit: "tok/cpu-s", scale: 1e-6, form: "%.0f", command: cmd})
 	add(figure{what: "whole batches, fixed, million tokens a CPU-second: through the chain of a run", pattern: "Loader/tier=T1/mode=fixed/loader=refrain/set=chain/.*", unit: "tok/cpu-s", scale: 1e-6, form: "%.0f", command: cmd})
+	add(figure{what: "the chain of a run, of the rows gathered by the consumer", pattern: "Loader/tier=T1/mode=fixed/loader=refrain/set=chain/.*", unit: "of-gathered", form: "%.2f", command: cmd})
+	add(figure{what: "its limit: buffers written by one goroutine and read by another, million tokens a CPU-second", pattern: "Loader/tier=T1/mode=fixed/loader=limit/set=hand-over/.*", unit: "tok/cpu-s", scale: 1e-6, form: "%.0f", command: cmd})
+	add(figure{what: "limit of any loader: writing the ring with one row, million tokens a CPU-second", pattern: "Loader/tier=T1/mode=fixed/loader=limit/set=write/.*", unit: "tok/cpu-s", scale: 1e-6, form: "%.0f", command: cmd})
+	add(figure{what: "that limit against torch, fixed, a CPU-second", pattern: "Loader/tier=T1/mode=fixed/loader=torch/.*", unit: "limit-x", form: "%.3g", command: cmd})
 	for _, p := range RowPeers() {
 		bar := "20"
 		switch p.Name {

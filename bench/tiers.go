@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"refrain/stages/repack"
@@ -45,13 +46,14 @@ type contestant struct {
 	tok, cpu  []float64 // tokens a second and a CPU-second, of each round
 	waits     []Delivery
 	ratio     []float64 // ours over this, a CPU-second, inside a round
+	ceiling   []float64 // likewise, writing alone over this
 	failed    error
 }
 
 // Tiers returns, for every mode, a line for our loader, for its limits and for every
 // peer: input tokens a second of wall time and of the CPU time of all its processes, waits for
-// a batch, and how many times as much ours delivered a CPU-second in the same
-// round. note gets digests, trials, and the reason for every row that has no
+// a batch, and how many times as much ours, and writing the ring alone, delivered a
+// CPU-second in the same round. note gets digests, trials, and the reason for every row that has no
 // line: a loader that delivers other rows than the corpus has gets its defect
 // named instead of a speed.
 func Tiers(ctx context.Context, c TiersConfig, emit func(Line), note func(string)) error {
@@ -171,6 +173,7 @@ func rate(tokens int64, d time.Duration) float64 {
 
 // race measures all in turns.
 func race(ctx context.Context, c TiersConfig, mode repack.Mode, list []*contestant) error {
+	writes := slices.IndexFunc(list, func(k *contestant) bool { return k.name == limitName && k.set == limitWrite })
 	for round := range c.Rounds {
 		for i, k := range list {
 			if k.failed != nil {
@@ -190,6 +193,9 @@ func race(ctx context.Context, c TiersConfig, mode repack.Mode, list []*contesta
 			k.tok, k.cpu = append(k.tok, rate(d.Tokens, d.Wall)), append(k.cpu, rate(d.Tokens, d.CPU))
 			k.waits = append(k.waits, d)
 			k.ratio = append(k.ratio, list[0].cpu[round]/k.cpu[len(k.cpu)-1])
+			if writes >= 0 && i > writes && len(list[writes].cpu) > round { // a limit stands before those it is a limit of
+				k.ceiling = append(k.ceiling, list[writes].cpu[round]/k.cpu[len(k.cpu)-1])
+			}
 		}
 	}
 	return nil
@@ -231,6 +237,10 @@ func (c TiersConfig) line(mode repack.Mode, k *contestant) Line {
 	switch {
 	case k.name != oursName:
 		l.Metrics = append(l.Metrics, Metric{m, "ours-x"}, Metric{lo, "ours-x-q1"}, Metric{hi, "ours-x-q3"})
+		if k.name != limitName && len(k.ceiling) > 0 {
+			_, most, _ := Quartiles(k.ceiling)
+			l.Metrics = append(l.Metrics, Metric{most, "limit-x"})
+		}
 	case k.set == oursChain:
 		l.Metrics = append(l.Metrics, Metric{1 / m, "of-gathered"}, Metric{1 / hi, "of-gathered-q1"}, Metric{1 / lo, "of-gathered-q3"})
 	}

@@ -111,7 +111,7 @@ func TestTiers(t *testing.T) {
 	all, why := strings.Join(lines, "\n"), strings.Join(notes, "\n")
 	for _, want := range []string{
 		"BenchmarkLoader/tier=T1/mode=reshuffle/loader=refrain/set=gather/T=64/B=4-1 ", "/loader=refrain/set=chain/", "tier=T2/mode=repack/loader=refrain",
-		"tier=T1/mode=reshuffle/loader=sound", "tier=T1/mode=reshuffle/loader=limit/set=hand-over/", " of-gathered ", "tier=T4/mode=reshuffle/loader=refrain/set=chain/T=64/B=4/pace=1ms-1 ", " tok/cpu-s ", " found% ", " ours-x ",
+		"tier=T1/mode=reshuffle/loader=sound", "tier=T1/mode=reshuffle/loader=limit/set=write/", "tier=T1/mode=reshuffle/loader=limit/set=hand-over/", " of-gathered ", " limit-x", "tier=T4/mode=reshuffle/loader=refrain/set=chain/T=64/B=4/pace=1ms-1 ", " tok/cpu-s ", " found% ", " ours-x ",
 	} {
 		if !strings.Contains(all, want) {
 			t.Errorf("no line with %q in\n%s", want, all)
