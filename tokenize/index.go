@@ -52,23 +52,29 @@ func (x *byteIndex) at(i uint32) []byte { return x.text[x.offsets[i]:x.offsets[i
 
 // shortKey packs up to twelve bytes and their number.
 func shortKey(b []byte) (lo, hi uint64) {
-	switch n := len(b); {
-	case n > 8:
-		return binary.LittleEndian.Uint64(b), uint64(n)<<32 | binary.LittleEndian.Uint64(b[n-8:])>>(8*(16-n))
-	case n == 8:
-		return binary.LittleEndian.Uint64(b), 8 << 32
-	case n >= 4:
-		return uint64(binary.LittleEndian.Uint32(b)) | uint64(binary.LittleEndian.Uint32(b[n-4:]))<<(8*(n-4)), uint64(n) << 32
-	case n > 0:
-		return uint64(b[0]) | uint64(b[n>>1])<<(8*(n>>1)) | uint64(b[n-1])<<(8*(n-1)), uint64(n) << 32
+	n := len(b)
+	if cap(b) >= 16 {
+		// What stands behind them is masked: no branches, which names would take at random.
+		w, keep := b[:16], &keyMasks[n&15]
+		return binary.LittleEndian.Uint64(w) & keep.lo, uint64(binary.LittleEndian.Uint32(w[8:]))&keep.hi | uint64(n)<<32
 	}
-	return 0, 0
+	for i, c := range b {
+		if i < 8 {
+			lo |= uint64(c) << (8 * i)
+		} else {
+			hi |= uint64(c) << (8 * (i - 8))
+		}
+	}
+	return lo, hi | uint64(n)<<32
 }
 
 // shortSlot is where a key is, or the free place where it belongs.
-func (x *byteIndex) shortSlot(lo, hi uint64) *shortEntry {
+func (x *byteIndex) shortSlot(lo, hi uint64) *shortEntry { return x.shortFrom(lo, hi, x.home(lo, hi)) }
+
+// shortFrom is shortSlot for a key whose home is known.
+func (x *byteIndex) shortFrom(lo, hi, home uint64) *shortEntry {
 	mask := uint64(len(x.short) - 1)
-	for at := x.home(lo, hi); ; at = (at + 1) & mask {
+	for at := home & mask; ; at = (at + 1) & mask {
 		if e := &x.short[at]; e.lo == lo && e.hi&shortKeyMask == hi || e.hi == 0 {
 			return e
 		}
@@ -88,32 +94,32 @@ func (x *byteIndex) longSlot(b []byte) (at, tag uint64) {
 	}
 }
 
-// nameKey is what find looks for, ready to be looked up: a short string, or where hi is
-// 0 the number of one that has been found.
-type nameKey struct{ lo, hi uint64 }
+// nameKey is what find looks for, ready to be looked up: a short string and its home, or
+// where hi is 0 the number of one that has been found.
+type nameKey struct{ lo, hi, home uint64 }
 
 // keyOf prepares for finding b, which is not empty. It says no where b is known not to
 // be there.
 func (x *byteIndex) keyOf(b []byte) (nameKey, bool) {
 	if len(b) <= maxShortKey {
 		lo, hi := shortKey(b)
-		return nameKey{lo, hi}, true
+		return nameKey{lo, hi, x.home(lo, hi)}, true
 	}
 	i, ok := x.find(b)
 	return nameKey{lo: uint64(i)}, ok
 }
 
 // number is find for what was prepared.
-func (x *byteIndex) number(k nameKey) (uint32, bool) {
+func (x *byteIndex) number(k *nameKey) (uint32, bool) {
 	if k.hi == 0 {
 		return uint32(k.lo), true
 	}
-	e := x.shortSlot(k.lo, k.hi)
+	e := x.shortFrom(k.lo, k.hi, k.home)
 	return uint32(e.hi>>shortKeyBits) - 1, e.hi != 0
 }
 
 // touchKey brings the place of a key into the cache. The result means nothing.
-func (x *byteIndex) touchKey(k nameKey) uint64 { return x.short[x.home(k.lo, k.hi)].lo }
+func (x *byteIndex) touchKey(k *nameKey) uint64 { return x.short[k.home].lo }
 
 // touch is touchKey for a string, if it is short.
 func (x *byteIndex) touch(b []byte) uint64 {

@@ -27,6 +27,13 @@ func Load(r io.Reader) (*Tokenizer, error) { return LoadWith(r, LoadOptions{}) }
 
 // LoadWith is Load with options.
 func LoadWith(r io.Reader, o LoadOptions) (*Tokenizer, error) {
+	if m, ok := r.(*bytes.Reader); ok && 0 < m.Len() && m.Len() <= maxFileBytes {
+		whole := inMemory{o: o}
+		if _, err := m.WriteTo(&whole); err != nil {
+			return nil, fmt.Errorf("tokenize: tokenizer.json: %w", err)
+		}
+		return whole.t, nil
+	}
 	b, err := readLimited(r)
 	if err != nil {
 		return nil, err
@@ -36,6 +43,19 @@ func LoadWith(r io.Reader, o LoadOptions) (*Tokenizer, error) {
 		return nil, fmt.Errorf("tokenize: tokenizer.json: %w", err)
 	}
 	return t, nil
+}
+
+// inMemory loads what is written to it at once, as bytes.Reader does without a copy.
+type inMemory struct {
+	o LoadOptions
+	t *Tokenizer
+}
+
+func (m *inMemory) Write(b []byte) (n int, err error) {
+	if m.t, err = loadJSON(b, m.o); err != nil {
+		return 0, err
+	}
+	return len(b), nil
 }
 
 func readLimited(r io.Reader) ([]byte, error) {
@@ -247,11 +267,18 @@ func (f *jsonFile) model(s *jsonScanner, name string) {
 		f.ids = make([]uint32, 0, room)
 		f.odd = map[string]uint32{}
 		s.group('{', '}', func() {
-			if len(f.ids)-f.names.len() >= len(f.pending) {
-				f.indexNew(s)
-			}
-			if s.err == nil && len(f.ids)+len(f.odd) < maxVocab && f.quickEntry(s) {
-				return
+			for len(f.ids)+len(f.odd) < maxVocab {
+				if len(f.ids)-f.names.len() >= len(f.pending) {
+					if f.indexNew(s); s.err != nil {
+						return
+					}
+				}
+				if !f.quickEntry(s) {
+					break
+				}
+				if !s.comma() {
+					return
+				}
 			}
 			name := s.text()
 			if s.expect(':') {
@@ -318,13 +345,18 @@ const versionMark = "#version"
 func (f *jsonFile) readMerges(s *jsonScanner) {
 	f.merges = make([]merge, 0, max(len(f.ids), (len(s.b)-s.i)/bytesOfMerge))
 	s.array(func() {
-		if f.numPending == len(f.pending) {
-			if f.settleMerges(s); s.err != nil {
+		for limit := f.mergeLimit(); len(f.merges)+f.numPending < limit; {
+			if f.numPending == len(f.pending) {
+				if f.settleMerges(s); s.err != nil {
+					return
+				}
+			}
+			if !f.quickMerge(s) {
+				break
+			}
+			if !s.comma() {
 				return
 			}
-		}
-		if len(f.merges)+f.numPending < f.mergeLimit() && f.quickMerge(s) {
-			return
 		}
 		if f.settleMerges(s); s.err == nil {
 			f.slowMerge(s)

@@ -22,12 +22,13 @@ const (
 // its own and tokens are numbered in merge order, the value is the id of the new
 // token (ids is nil); otherwise it is the index of the merge and ids maps it.
 type mergeTable struct {
-	byteID [256]uint32 // id of each single-byte token; none where the vocabulary lacks it
-	dense  []uint32    // [65536] value for two bytes, by first<<8|second; none without a merge
-	slots  []uint64    // open addressing: left(20) right(20) value+1(24); 0 is free
-	shift  uint        // 64 - log2(len(slots))
-	ids    []uint32    // value -> id, or nil
-	filter []uint64    // a bit for the hash of each pair; most questions are about pairs that do not merge
+	byteID  [256]uint32 // id of each single-byte token; none where the vocabulary lacks it
+	dense   []uint32    // [65536] value for two bytes, by first<<8|second; none without a merge
+	slots   []uint64    // open addressing: left(20) right(20) value+1(24); 0 is free
+	shift   uint        // 64 - log2(len(slots))
+	ids     []uint32    // value -> id, or nil
+	touched uint64      // what was read only for having been read
+	filter  []uint64    // a bit for the hash of each pair; most questions are about pairs that do not merge
 }
 
 const (
@@ -53,6 +54,14 @@ func newMergeTable(byteID [256]uint32, numPairs int) *mergeTable {
 		m.dense[i] = none
 	}
 	return m
+}
+
+// touch brings the places of some merges into the cache.
+func (m *mergeTable) touch(merges []merge) {
+	for _, k := range merges {
+		key := uint64(k.left)<<20 | uint64(k.right)
+		m.touched += m.slots[key*golden64>>m.shift]
+	}
 }
 
 // add records a merge; a pair that is there already gets the new value, and again says so.

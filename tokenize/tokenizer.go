@@ -287,9 +287,13 @@ func (t *Tokenizer) setMerges(merges []merge, allowMissing, joined bool) error {
 	if t.missing > 0 && !allowMissing {
 		return fmt.Errorf("the vocabulary lacks tokens for %d of 256 bytes (hex % x), which encoding would lose; load it with AllowMissingBytes to accept that", t.missing, lacking)
 	}
+	ordinary := make([]bool, t.VocabSize())
+	for id := range ordinary {
+		ordinary[id] = t.offsets[id] != t.offsets[id+1] && !t.special[id]
+	}
 	for i, m := range merges {
 		for _, id := range [...]uint32{m.left, m.right, m.id} {
-			if int(id) >= t.VocabSize() || t.offsets[id] == t.offsets[id+1] || t.special[id] {
+			if int64(id) >= int64(len(ordinary)) || !ordinary[id] {
 				return fmt.Errorf("merge %d (%d, %d -> %d) uses id %d, which is not an ordinary token", i, m.left, m.right, m.id, id)
 			}
 		}
@@ -328,6 +332,9 @@ func (t *Tokenizer) tableOf(byteID [256]uint32, merges []merge) (again bool, err
 		t.table.ids = make([]uint32, len(merges))
 	}
 	for i, m := range merges {
+		if i&63 == 0 { // all together, since the places are far apart
+			t.table.touch(merges[i:min(i+64, len(merges))])
+		}
 		value := m.id
 		if !inOrder {
 			value = uint32(i)
@@ -338,9 +345,8 @@ func (t *Tokenizer) tableOf(byteID [256]uint32, merges []merge) (again bool, err
 			return false, err
 		}
 		again = again || was
-		left, right := t.offsets[m.left], t.offsets[m.right]
-		if t.offsets[m.left+1]-left == 1 && t.offsets[m.right+1]-right == 1 {
-			t.table.setDense(t.text[left], t.text[right], value)
+		if from := t.offsets[m.id]; t.offsets[m.id+1]-from == 2 {
+			t.table.setDense(t.text[from], t.text[from+1], value)
 		}
 	}
 	return again, nil
