@@ -1,12 +1,9 @@
 package tokenize
 
 import (
-	"bufio"
 	"fmt"
-	"io"
 	"slices"
 	"strconv"
-	"unicode/utf8"
 )
 
 // sortTokens orders tokens by id.
@@ -16,8 +13,8 @@ func sortTokens(tokens []token) {
 
 // writeJSON writes the file in one fixed order. The vocabulary holds the added
 // tokens too, so that readers which number added tokens by position agree.
-func writeJSON(out io.Writer, t *Tokenizer) error {
-	w := jsonWriter{bufio.NewWriterSize(out, 1<<16)}
+func writeJSON(t *Tokenizer) []byte {
+	w := jsonWriter{b: make([]byte, 0, t.jsonSize())}
 	w.print("{\n  \"version\": \"1.0\",\n  \"truncation\": ")
 	w.rawOrNull(t.rawTrunc)
 	w.print(",\n  \"padding\": ")
@@ -59,7 +56,7 @@ func writeJSON(out io.Writer, t *Tokenizer) error {
 		w.print("\n      ")
 		w.name(t, uint32(id))
 		w.print(": ")
-		w.Write(strconv.AppendInt(w.AvailableBuffer(), int64(id), 10))
+		w.b = strconv.AppendInt(w.b, int64(id), 10)
 	}
 	w.print("\n    },\n    \"merges\": [")
 	for i, m := range t.merges {
@@ -71,62 +68,92 @@ func writeJSON(out io.Writer, t *Tokenizer) error {
 		w.print("]")
 	}
 	w.print("\n    ]\n  }\n}\n")
-	return w.Flush()
+	return w.b
 }
 
-// jsonWriter leaves errors to the sticky one of bufio.Writer, which Flush returns.
-type jsonWriter struct{ *bufio.Writer }
+// jsonSize is about how long the file gets. A name is a third longer than its bytes.
+func (t *Tokenizer) jsonSize() int {
+	n := 4<<10 + 18*t.VocabSize() + 17*len(t.merges) + 200*len(t.added)
+	named := len(t.text)
+	for _, m := range t.merges {
+		named += int(t.offsets[m.id+1] - t.offsets[m.id])
+	}
+	return n + named*4/3
+}
 
-func (w jsonWriter) print(s string) { w.WriteString(s) }
+// spelling is how a byte is written within a name: by one or two bytes.
+type spelling struct {
+	two [2]byte
+	n   int
+}
 
-func (w jsonWriter) comma(i int) {
+// spellings are those of all bytes. The byte alphabet has nothing to escape but quotes
+// and backslashes.
+var spellings = func() (table [256]spelling) {
+	for c := range table {
+		e := &table[c]
+		if c == '"' || c == '\\' {
+			*e = spelling{[2]byte{'\\', byte(c)}, 2}
+		} else {
+			e.n = copy(e.two[:], string(byteRune(byte(c))))
+		}
+	}
+	return table
+}()
+
+// jsonWriter writes to memory.
+type jsonWriter struct{ b []byte }
+
+func (w *jsonWriter) print(s string) { w.b = append(w.b, s...) }
+
+func (w *jsonWriter) comma(i int) {
 	if i > 0 {
-		w.WriteByte(',')
+		w.b = append(w.b, ',')
 	}
 }
 
-func (w jsonWriter) rawOrNull(raw []byte) {
+func (w *jsonWriter) rawOrNull(raw []byte) {
 	if raw == nil {
-		w.WriteString("null")
+		w.print("null")
 		return
 	}
-	w.Write(raw)
+	w.b = append(w.b, raw...)
 }
 
 // name writes the key of an id in the vocabulary: the content of an added token, or the
-// bytes spelled in the byte alphabet, which has nothing to escape but quotes and
-// backslashes.
-func (w jsonWriter) name(t *Tokenizer, id uint32) {
+// bytes spelled in the byte alphabet.
+func (w *jsonWriter) name(t *Tokenizer, id uint32) {
+	bytes := t.bytesOf(id)
 	if !t.plain[id] {
-		w.quote(string(t.bytesOf(id)))
+		w.quote(string(bytes))
 		return
 	}
-	b := append(w.AvailableBuffer(), '"')
-	for _, c := range t.bytesOf(id) {
-		switch {
-		case c == '"' || c == '\\':
-			b = append(b, '\\', c)
-		case '!' <= c && c <= '~':
-			b = append(b, c)
-		default:
-			b = utf8.AppendRune(b, byteRune(c))
-		}
+	room := 2*len(bytes) + 2
+	w.b = slices.Grow(w.b, room)
+	n := len(w.b)
+	b := w.b[:n+room]
+	b[n] = '"'
+	n++
+	for _, c := range bytes {
+		e := &spellings[c]
+		b[n], b[n+1] = e.two[0], e.two[1]
+		n += e.n
 	}
-	w.Write(append(b, '"'))
+	b[n] = '"'
+	w.b = b[:n+1]
 }
 
-func (w jsonWriter) quote(s string) {
-	w.WriteByte('"')
+func (w *jsonWriter) quote(s string) {
+	w.b = append(w.b, '"')
 	for i := range len(s) {
 		switch c := s[i]; {
 		case c == '"' || c == '\\':
-			w.WriteByte('\\')
-			w.WriteByte(c)
+			w.b = append(w.b, '\\', c)
 		case c < ' ' || c == 0x7f:
-			fmt.Fprintf(w, "\\u%04x", c)
+			w.b = fmt.Appendf(w.b, "\\u%04x", c)
 		default:
-			w.WriteByte(c)
+			w.b = append(w.b, c)
 		}
 	}
-	w.WriteByte('"')
+	w.b = append(w.b, '"')
 }

@@ -99,7 +99,7 @@ func build(s source) (*Tokenizer, error) {
 	for _, a := range t.added {
 		t.anyAdded = t.anyAdded || !a.Special
 	}
-	t.file = sync.OnceValue(t.spell)
+	t.file = sync.OnceValue(func() []byte { return writeJSON(t) })
 	t.hash = sync.OnceValue(func() [32]byte { return sha256.Sum256(t.file()) })
 	t.broken = sync.OnceValue(t.countBroken)
 	t.backtracks = sync.OnceValue(t.newBacktracker)
@@ -442,16 +442,6 @@ func (t *Tokenizer) Hash() [32]byte { return t.hash() }
 
 // Warm computes now what the first Hash would compute.
 func (t *Tokenizer) Warm() { t.hash() }
-
-func (t *Tokenizer) spell() []byte {
-	var b bytes.Buffer
-	b.Grow(bytesOfEntry * t.VocabSize())
-	if err := writeJSON(&b, t); err != nil {
-		// A buffer never fails to take bytes, and build has checked the rest.
-		panic(fmt.Sprintf("tokenize: writing to memory: %v", err))
-	}
-	return b.Bytes()
-}
 
 // WriteJSON writes the vocabulary as tokenizer.json with merges as pairs. Equal
 // vocabularies give equal bytes. The only errors are those of w.
