@@ -33,6 +33,7 @@ type Config struct {
 // take turns.
 type Evaluator struct {
 	c       Config
+	logits  bool // the result of a pass is the logits and not the losses
 	d       gpu.Device
 	q       gpu.Lanes
 	x       *gpu.Exec
@@ -41,7 +42,7 @@ type Evaluator struct {
 	batch   gpu.Span
 	loss    gpu.Span
 	spans   []gpu.Span
-	host    gpu.Pinned // one batch, then its losses
+	host    gpu.Pinned // one batch, then its losses or logits
 	lossOff int64
 	done    gpu.Event // the losses, or the weights, have arrived
 }
@@ -62,30 +63,70 @@ const (
 	extSin     = "sin"
 )
 
-// New prepares an evaluator on d. Load gives it weights.
-func New(ctx context.Context, d gpu.Device, c Config) (*Evaluator, error) {
+// Footprint returns the bytes that an evaluator takes: on its device, and of pinned
+// memory for a batch and its losses.
+func Footprint(c Config) (device, pinned int64, err error) {
+	return footprint(c, false)
+}
+
+func footprint(c Config, logits bool) (device, pinned int64, err error) {
+	p, err := record(c, logits)
+	if err != nil {
+		return 0, 0, err
+	}
+	lay := item.Layout{N: c.B, T: c.T}
+	pinned = lay.Bytes() + c.resultBytes(logits)
+	return pinned + int64(c.Model.Layout().Total)*4 + 2*c.tableBytes() + p.ArenaBytes(), pinned, nil
+}
+
+func (c *Config) tableBytes() int64 { return int64(c.T*(c.Model.C()/2)) * 4 }
+
+// resultBytes is what a pass leaves: a loss, or logits, for every position.
+func (c *Config) resultBytes(logits bool) int64 {
+	if logits {
+		return int64(c.B*c.T) * int64(c.Model.Vocab) * 4
+	}
+	return int64(c.B*c.T) * 4
+}
+
+// record is the forward pass as a Program.
+func record(c Config, logits bool) (*gpu.Program, error) {
 	l := c.Model.Layout()
 	p := gpu.NewProgram("eval")
 	lay := item.Layout{N: c.B, T: c.T}
 	n, half := c.B*c.T, c.Model.C()/2
 	w := p.Extern(extWeights, gpu.F32, l.Total)
 	buf := p.Extern(extBatch, gpu.U8, int(lay.Bytes()))
-	loss := p.Extern(extLoss, gpu.F32, n)
 	tab := model.Tables{Cos: p.Extern(extCos, gpu.F32, c.T, half), Sin: p.Extern(extSin, gpu.F32, c.T, half)}
 	section := func(off, bytes int64) gpu.Span { return buf.Span.Sub(off, bytes) }
-	model.RecordLoss(p.On(gpu.Math), c.Model, model.NewWeights(c.Model, l, w), loss, model.Batch{
+	weights, batch := model.NewWeights(c.Model, l, w), model.Batch{
 		B: c.B, T: c.T,
 		Tokens:  gpu.NewTensor(section(lay.TokensOff(), int64(n)*4), gpu.I32, n),
 		Targets: gpu.NewTensor(section(lay.TargetsOff(), int64(n)*4), gpu.I32, n),
 		Starts:  gpu.NewTensor(section(lay.StartsOff(), int64(c.B*lay.StartsRow())), gpu.U8, c.B, lay.StartsRow()),
 		DocMask: c.DocMask, ResetPositions: c.ResetPositions,
-	}, tab, c.Policy)
-	if err := p.Seal(); err != nil {
+	}
+	if logits {
+		model.RecordLogits(p.On(gpu.Math), c.Model, weights, p.Extern(extLoss, gpu.F32, n, c.Model.Vocab), batch, tab, c.Policy)
+	} else {
+		model.RecordLoss(p.On(gpu.Math), c.Model, weights, p.Extern(extLoss, gpu.F32, n), batch, tab, c.Policy)
+	}
+	return p, p.Seal()
+}
+
+// New prepares an evaluator on d. Load gives it weights.
+func New(ctx context.Context, d gpu.Device, c Config) (*Evaluator, error) {
+	return open(ctx, d, c, false)
+}
+
+func open(ctx context.Context, d gpu.Device, c Config, logits bool) (*Evaluator, error) {
+	p, err := record(c, logits)
+	if err != nil {
 		return nil, err
 	}
-	e := &Evaluator{c: c, d: d, total: l.Total}
+	e := &Evaluator{c: c, logits: logits, d: d, total: c.Model.Layout().Total}
 	ext := map[string]gpu.Span{}
-	err := d.Run(ctx, func() error { return e.setUp(p, lay, ext) })
+	err = d.Run(ctx, func() error { return e.setUp(p, item.Layout{N: c.B, T: c.T}, ext) })
 	if err == nil {
 		err = e.loadTables(ctx, ext)
 	}
@@ -105,12 +146,12 @@ func (e *Evaluator) alloc(name string, bytes int64) (gpu.Span, error) {
 
 // setUp allocates everything and leaves the externs of p in ext.
 func (e *Evaluator) setUp(p *gpu.Program, lay item.Layout, ext map[string]gpu.Span) error {
-	table := int64(e.c.T*(e.c.Model.C()/2)) * 4
+	table := e.c.tableBytes()
 	for _, a := range []struct {
 		name  string
 		bytes int64
 	}{
-		{extWeights, int64(e.total) * 4}, {extBatch, lay.Bytes()}, {extLoss, int64(lay.N*lay.T) * 4}, {extCos, table}, {extSin, table},
+		{extWeights, int64(e.total) * 4}, {extBatch, lay.Bytes()}, {extLoss, e.c.resultBytes(e.logits)}, {extCos, table}, {extSin, table},
 	} {
 		s, err := e.alloc(a.name, a.bytes)
 		if err != nil {
@@ -187,14 +228,40 @@ func (e *Evaluator) LoadFrom(ctx context.Context, p gpu.Pinned, off int64) error
 // bit for every B: rows do not influence each other and sums run in row order.
 func (e *Evaluator) Run(ctx context.Context, set Set, visit func(row int64, targets []int32, loss []float32)) (Result, error) {
 	var r Result
+	tokens, err := e.each(ctx, set, 0, set.Rows(), func(row int64, targets []int32, loss []float32) error {
+		var sum float64
+		for _, v := range loss {
+			sum += float64(v)
+		}
+		r.Sum += sum
+		r.Rows++
+		if visit != nil {
+			visit(row, targets, loss)
+		}
+		return nil
+	})
+	r.Tokens = tokens
+	if err != nil {
+		return r, err
+	}
+	if r.Tokens > 0 {
+		r.Loss = r.Sum / float64(r.Tokens)
+	}
+	return r, nil
+}
+
+// each runs rows [from, to) of set and calls visit for every one in order, with what
+// the pass left for it; scored counts the targets of the rows that were read.
+func (e *Evaluator) each(ctx context.Context, set Set, from, to int64, visit func(row int64, targets []int32, result []float32) error) (scored int64, err error) {
 	lay := item.Layout{N: e.c.B, T: e.c.T}
 	b := e.host.Bytes()
 	ints := func(off int64) []int32 { return gpu.BytesToInt32s(b[off : off+int64(lay.N*lay.T)*4]) }
 	tokens, targets := ints(lay.TokensOff()), ints(lay.TargetsOff())
 	starts := b[lay.StartsOff() : lay.StartsOff()+int64(lay.N*lay.StartsRow())]
-	loss := gpu.BytesToFloat32s(b[e.lossOff : e.lossOff+int64(lay.N*lay.T)*4])
-	for row := int64(0); row < set.Rows(); row += int64(lay.N) {
-		n := int(min(int64(lay.N), set.Rows()-row))
+	result := gpu.BytesToFloat32s(b[e.lossOff : e.lossOff+e.loss.Len])
+	width := len(result) / lay.N // floats a row
+	for row := from; row < to; row += int64(lay.N) {
+		n := int(min(int64(lay.N), to-row))
 		for i := range lay.N {
 			tok, tgt, st := tokens[i*lay.T:(i+1)*lay.T], targets[i*lay.T:(i+1)*lay.T], starts[i*lay.StartsRow():(i+1)*lay.StartsRow()]
 			if i >= n { // unused rows of the last pass
@@ -205,40 +272,30 @@ func (e *Evaluator) Run(ctx context.Context, set Set, visit func(row int64, targ
 				}
 				continue
 			}
-			scored, err := set.ReadRow(row+int64(i), tok, tgt, st)
+			k, err := set.ReadRow(row+int64(i), tok, tgt, st)
 			if err != nil {
-				return r, fmt.Errorf("eval: row %d: %w", row+int64(i), err)
+				return scored, fmt.Errorf("eval: row %d: %w", row+int64(i), err)
 			}
-			r.Tokens += int64(scored)
+			scored += int64(k)
 		}
 		err := e.d.Run(ctx, func() error { return e.pass(ctx) })
 		if err == nil {
 			err = e.done.Sync(ctx) // outside Run: a training step may be enqueued meanwhile
 		}
 		if err != nil {
-			return r, fmt.Errorf("eval: rows from %d: %w", row, err)
+			return scored, fmt.Errorf("eval: rows from %d: %w", row, err)
 		}
 		for i := range n {
-			l := loss[i*lay.T : (i+1)*lay.T]
-			var sum float64
-			for _, v := range l {
-				sum += float64(v)
-			}
-			r.Sum += sum
-			r.Rows++
-			if visit != nil {
-				visit(row+int64(i), targets[i*lay.T:(i+1)*lay.T], l)
+			if err := visit(row+int64(i), targets[i*lay.T:(i+1)*lay.T], result[i*width:(i+1)*width]); err != nil {
+				return scored, err
 			}
 		}
 	}
-	if r.Tokens > 0 {
-		r.Loss = r.Sum / float64(r.Tokens)
-	}
-	return r, nil
+	return scored, nil
 }
 
 // pass enqueues the upload of the batch in host memory, the Program, and the
-// download of the losses.
+// download of its result.
 func (e *Evaluator) pass(ctx context.Context) error {
 	q := e.q[gpu.Math]
 	if err := q.Upload(e.batch, e.host, 0); err != nil {
