@@ -6,7 +6,8 @@ import numpy as np
 
 class Rows:
     def __init__(self, path, width):
-        self.data = np.memmap(path, np.uint16, "r").reshape(-1, width)
+        # A plain array over the map: indexing the map itself costs more.
+        self.data = np.asarray(np.memmap(path, np.uint16, "r")).reshape(-1, width)
 
     def __len__(self):
         return len(self.data)
@@ -18,7 +19,7 @@ class Rows:
 class Docs:
     def __init__(self, path, lengths, places=False):
         self.places = places
-        self.data = np.memmap(path, np.uint16, "r")
+        self.data = np.asarray(np.memmap(path, np.uint16, "r"))
         self.ends = np.cumsum(np.fromfile(lengths, np.uint32).astype(np.int64))
 
     def __len__(self):
