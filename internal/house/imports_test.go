@@ -79,7 +79,7 @@ var onlyIn = []struct {
 	{"github.com/spf13/cobra", []string{"cmd/refrain"}},
 	{"github.com/spf13/pflag", []string{"cmd/refrain"}},
 	{"github.com/vbauerster/mpb/v8", []string{"cmd/refrain", "internal/run"}},
-	{"github.com/goccy/go-yaml", []string{"internal/run"}},
+	{"github.com/goccy/go-yaml", []string{"internal/run", "study"}},
 	{"github.com/prometheus/client_golang", []string{"internal/run", "cmd/refrain"}},
 	{"github.com/nlpodyssey/safetensors", []string{"train/ckpt"}},
 	{"gonum.org/v1/plot", []string{"study", "bench", "internal/run", "cmd/refrain"}},
