@@ -25,6 +25,9 @@ func newMapping(f *os.File, size int64, resident bool) (*mapping, error) {
 	}
 	if !resident {
 		data, err := syscall.Mmap(int(f.Fd()), 0, int(size), syscall.PROT_READ, syscall.MAP_SHARED)
+		if errors.Is(err, syscall.ENOMEM) {
+			return nil, fmt.Errorf("map %d bytes: %w: raise the limit on the address space (ulimit -v), or on the number of mappings (vm.max_map_count)", size, err)
+		}
 		if err != nil {
 			return nil, fmt.Errorf("map %d bytes: %w", size, err)
 		}

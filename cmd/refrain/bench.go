@@ -84,7 +84,7 @@ func (f *benchFlags) numThreads() int {
 	if f.threads > 0 {
 		return f.threads
 	}
-	return runtime.GOMAXPROCS(0)
+	return host.DefaultThreads()
 }
 
 func presetNames() string {

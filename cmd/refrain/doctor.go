@@ -15,6 +15,7 @@ import (
 	"golang.org/x/sys/cpu"
 
 	"refrain/gpu"
+	"refrain/gpu/host"
 	"refrain/internal/fsx"
 	"refrain/internal/run"
 	"refrain/kernels/asm"
@@ -47,7 +48,8 @@ type machine struct {
 	Go          string    `json:"go"`
 	Code        string    `json:"code"`
 	Cores       int       `json:"cores"`
-	Threads     int       `json:"threads"` // that may run at once
+	Threads     int       `json:"threads"`             // that may run at once
+	Quota       float64   `json:"cpu_quota,omitempty"` // cores' worth of time that a control group allows
 	Kernels     string    `json:"kernels"`
 	Missing     string    `json:"kernels_missing,omitempty"` // the better set, and what keeps it from being used
 	Peak1       float64   `json:"fma_peak_1_thread_flops"`
@@ -137,10 +139,11 @@ func (a *app) printFindings(m *machine) {
 func examine(dir string, quick bool) *machine {
 	m := &machine{
 		CPU: run.CPUName(), OS: runtime.GOOS, Arch: runtime.GOARCH, Go: runtime.Version(), Code: run.CodeVersion(),
-		Cores: runtime.NumCPU(), Threads: runtime.GOMAXPROCS(0), Kernels: asm.Kernels(), DiskDir: dir,
+		Cores: runtime.NumCPU(), Threads: host.DefaultThreads(), Kernels: asm.Kernels(), DiskDir: dir,
 	}
 	m.find("program", good, "", "%s, %s, %s/%s", m.Code, m.Go, m.OS, m.Arch)
 	m.find("processor", good, "", "%s, %d cores, %d threads at once%s", m.CPU, m.Cores, m.Threads, features())
+	m.quota(host.CPUQuota())
 	m.kernels(asm.Missing())
 	m.compute(quick)
 	m.memory()
@@ -155,6 +158,16 @@ func examine(dir string, quick bool) *machine {
 		m.find("demo corpus", good, "", "%s", filepath.Join(strings.TrimSpace(string(out)), "src"))
 	}
 	return m
+}
+
+// quota says what a control group takes away; see host.DefaultThreads.
+func (m *machine) quota(l host.CPULimit) {
+	if l.CPUs == 0 || l.CPUs >= float64(m.Cores) {
+		return
+	}
+	m.Quota = l.CPUs
+	m.find("cpu quota", worse(l.CPUs < 1, warned), "the threads stand still for a part of each period; raise the quota to a core at least",
+		"%s allows %.3g of %d cores", l.Where, l.CPUs, m.Cores)
 }
 
 // kernels says which set is in use, and what keeps a better one from being used.
@@ -217,16 +230,7 @@ func (m *machine) compute(quick bool) {
 
 // memory looks at what can be allocated.
 func (m *machine) memory() {
-	if total, free, ok := memoryBytes(); ok {
-		m.Memory, m.Available = total, free
-		v := worse(free < 4<<30, warned)
-		if free < 512<<20 {
-			v = failed
-		}
-		m.find("memory", v, "refrain plan prints what a run needs; close other programs or choose a smaller model", "%s, %s available", bytesText(total), bytesText(free))
-	} else {
-		m.find("memory", good, "", "not measured on %s", runtime.GOOS)
-	}
+	m.memoryLimits(host.MemoryLimits())
 	if mode, ok := hugePages(); ok {
 		m.HugePages = mode
 		m.find("huge pages", worse(mode == "never", warned), "steps are 5 to 15 % slower without; as root: echo madvise > /sys/kernel/mm/transparent_hugepage/enabled", "%s", mode)
@@ -235,6 +239,25 @@ func (m *machine) memory() {
 		m.Memlock = limit
 		m.find("memlock", good, "", "%s (pinned memory; matters for GPUs only)", limit)
 	}
+}
+
+// memoryLimits names all bounds on memory, and judges the tightest.
+func (m *machine) memoryLimits(limits []host.MemoryLimit) {
+	if len(limits) == 0 {
+		m.find("memory", good, "", "not measured on %s", runtime.GOOS)
+		return
+	}
+	m.Memory, m.Available = limits[0].Bytes, limits[0].Free
+	var parts []string
+	for _, l := range limits {
+		m.Memory, m.Available = min(m.Memory, l.Bytes), min(m.Available, l.Free)
+		parts = append(parts, fmt.Sprintf("%s has %s, %s available", l.What, bytesText(l.Bytes), bytesText(l.Free)))
+	}
+	v := worse(m.Available < 4<<30, warned)
+	if m.Available < 512<<20 {
+		v = failed
+	}
+	m.find("memory", v, "refrain plan prints what a run needs; close other programs, raise the limit, or choose a smaller model", "%s", strings.Join(parts, "; "))
 }
 
 // copySpeed is the speed of copying 64 MiB, the best of some, in bytes read a

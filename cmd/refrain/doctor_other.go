@@ -4,7 +4,6 @@ package main
 
 // What follows is measured on Linux only; doctor leaves the lines out or says so.
 
-func memoryBytes() (int64, int64, bool)  { return 0, 0, false }
 func hugePages() (string, bool)          { return "", false }
 func memlock() (string, bool)            { return "", false }
 func loadAverage() (float64, bool)       { return 0, false }

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"os"
 	"strconv"
+	"strings"
 	"syscall"
 )
 
@@ -15,6 +16,29 @@ func limited(args []string) int {
 		panic(err)
 	}
 	if err := syscall.Setrlimit(syscall.RLIMIT_FSIZE, &syscall.Rlimit{Cur: n, Max: n}); err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		return 1
+	}
+	return execute(args[1:], os.Stdin, os.Stdout, os.Stderr)
+}
+
+// small runs the program with room for args[0] MiB beyond what the process has mapped
+// already, which under the race detector is a lot.
+func small(args []string) int {
+	more, err := strconv.ParseUint(args[0], 10, 64)
+	if err != nil {
+		panic(err)
+	}
+	b, err := os.ReadFile("/proc/self/statm")
+	if err != nil {
+		panic(err)
+	}
+	pages, err := strconv.ParseUint(strings.Fields(string(b))[0], 10, 64)
+	if err != nil {
+		panic(err)
+	}
+	n := pages*uint64(os.Getpagesize()) + more<<20
+	if err := syscall.Setrlimit(syscall.RLIMIT_AS, &syscall.Rlimit{Cur: n, Max: n}); err != nil {
 		fmt.Fprintln(os.Stderr, err)
 		return 1
 	}

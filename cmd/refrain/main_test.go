@@ -30,6 +30,7 @@ const (
 	asProgram = "as-refrain"         // the rest is a command line of refrain
 	asHeld    = "as-refrain-held"    // train, and hold for ever at a file system call
 	asLimited = "as-refrain-limited" // the program under a limit on the size of files
+	asSmall   = "as-refrain-small"   // the program under a limit on its address space
 )
 
 func TestMain(m *testing.M) {
@@ -44,6 +45,8 @@ func TestMain(m *testing.M) {
 			os.Exit(held(os.Args[2:]))
 		case asLimited:
 			os.Exit(limited(os.Args[2:]))
+		case asSmall:
+			os.Exit(small(os.Args[2:]))
 		}
 	}
 	os.Exit(m.Run())

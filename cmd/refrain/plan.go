@@ -1,6 +1,7 @@
 package main
 
 import (
+	"errors"
 	"fmt"
 	"strings"
 	"time"
@@ -35,7 +36,7 @@ finds it.`,
 				return err
 			}
 			if asJSON {
-				return a.json(p)
+				return errors.Join(a.json(p), p.TooLittle)
 			}
 			for _, line := range run.Header(s, run.DefaultOut(list[0]), p.PeakFLOPs) {
 				a.printf("%s\n", line)
@@ -45,10 +46,23 @@ finds it.`,
 			for _, u := range p.Memory {
 				a.printf("  %s %s", u.Label, bytesText(u.Bytes))
 			}
+			a.printf("\n        %s for the whole run, with", bytesText(p.RunBytes))
+			for _, u := range p.Run[len(p.Memory):] { // the first are those of the devices
+				a.printf("  %s %s", u.Label, bytesText(u.Bytes))
+			}
+			for _, l := range p.Limits {
+				a.printf("\n        %s has %s, %s of it free", l.What, bytesText(l.Bytes), bytesText(l.Free))
+			}
 			a.printf("\ntime    about %s at %.0f %% of the peak measured now (%s tok/s)\n", round(seconds(p.Seconds)), 100*p.Share, short(float64(p.Tokens)/p.Seconds))
 			a.printf("evals   %s\n", evalPlan(s, p))
 			if p.Seconds > 3600 && s.Config.Data.Subset.Tokens == 0 {
 				a.printf("        data.subset.tokens=N trains on a part of the documents, train.epochs=N fewer times\n")
+			}
+			for _, note := range p.Notes {
+				a.notef("%s", note)
+			}
+			if p.TooLittle != nil {
+				return p.TooLittle // and train says the same
 			}
 			a.printf("next    refrain train %s\n", shellWords(list))
 			return nil
@@ -96,16 +110,7 @@ func shellWords(list []string) string {
 func seconds(x float64) time.Duration { return time.Duration(x * 1e9) }
 
 // bytesText prints a size in binary units.
-func bytesText(n int64) string {
-	x, unit := float64(n), "B"
-	for _, u := range []string{"KiB", "MiB", "GiB", "TiB"} {
-		if x < 1024 {
-			break
-		}
-		x, unit = x/1024, u
-	}
-	return fmt.Sprintf("%.4g %s", x, unit)
-}
+func bytesText(n int64) string { return run.BytesText(n) }
 
 func (a *app) configCommand() *cobra.Command {
 	c := &cobra.Command{

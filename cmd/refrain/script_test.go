@@ -39,6 +39,7 @@ var scrubs = []struct {
 	{regexp.MustCompile(`(?m)^  created .*$`), "  created HERE AND NOW"},
 	{regexp.MustCompile(`\b\d\.\d{4}( \([+-]\d\.\d{4}\))?(  |\n)`), "N$2"},
 	{regexp.MustCompile(`chains are [0-9a-f]+`), "chains are HASH"},
+	{regexp.MustCompile(`(?m)^        .* for the whole run, with  (.*)\n(        .* of it free\n)*`), "        SIZE for the whole run on a machine of SIZE\n"},
 	{regexp.MustCompile(`at \d+ % of the peak measured now`), "at SHARE of the peak measured now"},
 }
 

@@ -8,7 +8,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"runtime"
 	"slices"
 	"strings"
 	"sync"
@@ -24,7 +23,7 @@ import (
 // all the threads of the process.
 type Config struct {
 	Devices   int  // logical devices; 0 means 1
-	Threads   int  // worker threads of all devices together; 0 means GOMAXPROCS
+	Threads   int  // worker threads of all devices together; 0 means DefaultThreads
 	Reference bool // run the reference body of every kernel
 	Profile   bool // keep the time spent in each kernel (see Device.KernelTimes)
 	RaceCheck bool // verify that conflicting accesses are ordered; slow, for tests
@@ -55,7 +54,7 @@ func New(c Config) *Driver {
 		c.Devices = 1
 	}
 	if c.Threads <= 0 {
-		c.Threads = runtime.GOMAXPROCS(0)
+		c.Threads = DefaultThreads()
 	}
 	d := &Driver{cfg: c, open: &peerTable{devs: map[int32]*Device{}}}
 	if c.RaceCheck {

@@ -134,7 +134,7 @@ func TestDriver(t *testing.T) {
 		t.Errorf("threads %v, want %v", threads, want)
 	}
 	d, _ := New(Config{}).Open(0)
-	if n := d.Info().Threads; n != runtime.GOMAXPROCS(0) {
+	if n := d.Info().Threads; n != DefaultThreads() || n > runtime.GOMAXPROCS(0) {
 		t.Errorf("%d threads by default", n)
 	}
 	ok(t, d.Close())

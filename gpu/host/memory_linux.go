@@ -1,12 +1,6 @@
 package host
 
-import (
-	"os"
-	"strconv"
-	"strings"
-
-	"golang.org/x/sys/unix"
-)
+import "golang.org/x/sys/unix"
 
 // hugePage is the size and alignment that transparent huge pages need.
 const hugePage = 2 << 20
@@ -51,20 +45,4 @@ func (b *block) free() error {
 		return nil
 	}
 	return unix.Munmap(all)
-}
-
-// TotalMemory is the memory this process may use: the cgroup limit if there
-// is one, else what the machine has; 0 when unknown.
-func TotalMemory() int64 {
-	var total int64
-	var si unix.Sysinfo_t
-	if unix.Sysinfo(&si) == nil {
-		total = int64(si.Totalram) * int64(si.Unit)
-	}
-	if b, err := os.ReadFile("/sys/fs/cgroup/memory.max"); err == nil {
-		if n, err := strconv.ParseInt(strings.TrimSpace(string(b)), 10, 64); err == nil && (total == 0 || n < total) {
-			total = n
-		}
-	}
-	return total
 }

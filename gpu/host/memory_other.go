@@ -25,5 +25,13 @@ func (b *block) free() error {
 	return nil
 }
 
-// TotalMemory is unknown here.
+// Limits are not asked for here.
+
+// TotalMemory is unknown.
 func TotalMemory() int64 { return 0 }
+
+// MemoryLimits are unknown.
+func MemoryLimits() []MemoryLimit { return nil }
+
+// CPUQuota is unknown.
+func CPUQuota() CPULimit { return CPULimit{} }

@@ -5,6 +5,8 @@ import (
 	"os"
 	"runtime"
 	"strings"
+
+	"refrain/gpu/host"
 )
 
 // CPUName is the processor's name, or its architecture where the system does
@@ -23,5 +25,5 @@ func CPUName() string {
 	return runtime.GOARCH
 }
 
-// numThreads is the number of threads the process may use at once.
-func numThreads() int { return runtime.GOMAXPROCS(0) }
+// numThreads is the number of threads that compute where nobody says.
+func numThreads() int { return host.DefaultThreads() }

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"refrain/gpu"
+	"refrain/gpu/host"
 	"refrain/internal/fsx"
 	"refrain/internal/par"
 	"refrain/kernels/asm"
@@ -33,6 +34,10 @@ type Plan struct {
 	TotalFLOPs   float64         `json:"flops_total"`
 	Memory       []train.Use     `json:"memory_per_device"`
 	MemoryBytes  int64           `json:"memory_per_device_bytes"`
+	Run          []train.Use     `json:"memory"` // of everything, over all devices
+	RunBytes     int64           `json:"memory_bytes"`
+	Limits       []Limit         `json:"memory_limits"`
+	Notes        []string        `json:"memory_notes,omitempty"`
 	PeakFLOPs    float64         `json:"peak_flops_measured"` // of all threads, FLOP/s
 	Share        float64         `json:"share_of_peak_assumed"`
 	Seconds      float64         `json:"seconds"`
@@ -40,6 +45,16 @@ type Plan struct {
 	DataHash     string          `json:"data_hash"`
 	ConfigHash   string          `json:"config_hash"`
 	Decay        []train.DecayOf `json:"decay"`
+
+	// TooLittle is why the run cannot start here: a limit on memory below what it needs.
+	TooLittle error `json:"-"`
+}
+
+// Limit is a bound on the memory of this process.
+type Limit struct {
+	What  string `json:"what"`
+	Bytes int64  `json:"bytes"`
+	Free  int64  `json:"free_bytes"`
 }
 
 // assumedShare is the share of the measured peak that a step is expected to
@@ -67,6 +82,15 @@ func NewPlan(s *Setup) (*Plan, error) {
 	for _, u := range p.Memory {
 		p.MemoryBytes += u.Bytes
 	}
+	need, err := s.NeedMemory(o, s.Config.Eval.Batch)
+	if err != nil {
+		return nil, err
+	}
+	p.Run, p.RunBytes = need.Uses, need.Total()
+	for _, l := range host.MemoryLimits() {
+		p.Limits = append(p.Limits, Limit{l.What, l.Bytes, l.Free})
+	}
+	p.Notes, p.TooLittle = s.checkMemory()
 	p.TokenFLOPs = fp.Cost.FLOPs * float64(o.Devices) / float64(p.StepTokens)
 	p.TotalFLOPs = p.TokenFLOPs * float64(p.Tokens)
 	threads := s.Config.Train.Threads * o.Devices

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io/fs"
 	"path/filepath"
+	"runtime/debug"
 	"slices"
 	"sync"
 	"time"
@@ -94,12 +95,19 @@ func Train(ctx context.Context, j Job) (*Result, error) {
 	if j.Watch == nil {
 		j.Watch = silent{}
 	}
+	notes, err := j.Setup.checkMemory()
+	if err != nil {
+		return nil, err
+	}
 	if err := j.Setup.Verify(ctx, j.OnVerify); err != nil {
 		return nil, err
 	}
 	f, err := OpenFolder(j.Out)
 	if err != nil {
 		return nil, err
+	}
+	for _, note := range notes {
+		j.Watch.Note(note)
 	}
 	r := &runner{j: j, s: j.Setup, f: f}
 	res, err := r.run(ctx)
@@ -251,6 +259,9 @@ func (r *runner) openDevices() error {
 }
 
 func (r *runner) openTrainer(ctx context.Context) error {
+	// The first weights and those of a checkpoint pass through the Go heap: up to 24
+	// bytes a parameter, which would stay there, since steps allocate next to nothing.
+	defer debug.FreeOSMemory()
 	t, err := train.New(ctx, r.s.Options, r.devs)
 	if err != nil {
 		return &Error{ExitDevice, err}
@@ -273,7 +284,7 @@ func (r *runner) pipe(ctx context.Context) error {
 	o := &r.s.Options
 	first := r.trainer.Steps()
 	p := pipeline.New(append([]pipeline.Option{pipeline.WithLabels("device", r.devs[0].Info().Name)}, r.j.Options...)...)
-	b, err := batch.New(r.devs[0], batch.Config{N: o.Batch, T: o.T, Ring: 4, Vocab: o.Model.Vocab})
+	b, err := batch.New(r.devs[0], batch.Config{N: o.Batch, T: o.T, Ring: ringSize, Vocab: o.Model.Vocab})
 	if err != nil {
 		return &Error{ExitDevice, err}
 	}
@@ -385,15 +396,12 @@ func (r *runner) addEvals(ctx context.Context, p *pipeline.Pipeline, results *pi
 		return nil
 	}
 	o := &r.s.Options
-	ev, err := eval.New(ctx, r.devs[0], eval.Config{
-		Model: o.Model, B: r.s.Config.Eval.Batch, T: o.T, DocMask: o.DocMask, ResetPositions: o.ResetPositions, Policy: o.Policy,
-	})
+	ev, err := eval.New(ctx, r.devs[0], r.s.evalConfig(o, r.s.Config.Eval.Batch))
 	if err != nil {
 		return &Error{ExitDevice, err}
 	}
 	r.closers = append(r.closers, ev.Close)
-	// One snapshot is being evaluated, one waits, one is being taken.
-	pool, err := r.trainer.NewSnapshotPool(3, false)
+	pool, err := r.trainer.NewSnapshotPool(evalSnaps, false)
 	if err != nil {
 		return &Error{ExitDevice, err}
 	}
