@@ -27,17 +27,17 @@ type halves struct {
 }
 
 // self is selfByMerging in a few steps, for tokens asked for in the order of ids: the
-// bytes of k end in its two halves when each half comes out of its own bytes and they
-// stay apart until k is merged.
-func (h *halves) self(k token, _ *merger) bool {
-	l, r := h.left[k.id], h.right[k.id]
+// bytes of one end in its two halves when each half comes out of its own bytes and they
+// stay apart until it is merged.
+func (h *halves) self(id uint32, size int) bool {
+	l, r := h.left[id], h.right[id]
 	switch {
 	case l == none:
-		h.whole[k.id] = len(k.bytes) == 1
-	case l < k.id && r < k.id: // else they are made too late
-		h.whole[k.id] = h.whole[l] && h.whole[r] && h.apart(l, r, k.id)
+		h.whole[id] = size == 1
+	case l < id && r < id: // else they are made too late
+		h.whole[id] = h.whole[l] && h.whole[r] && h.apart(l, r, id)
 	}
-	return h.whole[k.id]
+	return h.whole[id]
 }
 
 // halves says whether ids are in merge order, above those of the bytes, with one merge
@@ -71,43 +71,59 @@ const (
 // ids in merge order, above those of the bytes, one merge each, every token the
 // result of its own bytes, and a token for every byte.
 func (t *Tokenizer) newBacktracker() *backtracker {
-	h, ok := t.halves()
-	if !ok || t.broken() > 0 {
+	r := t.reach()
+	if !r.ordered || r.broken > 0 {
 		return nil
 	}
-	tokens := t.ordinary()
-	nodes := 1
-	for _, k := range tokens {
-		nodes += len(k.bytes)
+	num := 0
+	for _, plain := range t.plain {
+		if plain {
+			num++
+		}
 	}
-	if nodes > maxTrieNodes || len(tokens) != len(t.merges)+256 {
+	if len(t.text) >= maxTrieNodes || num != len(t.merges)+256 {
 		return nil
 	}
-	log := bits.Len(uint(4 * len(tokens))) // about two nodes a token, and as much room again
+	log := bits.Len(uint(3*num - 1)) // about two nodes a token
 	b := &backtracker{
-		halves: h,
+		halves: r.halves,
 		length: make([]uint32, t.VocabSize()), prefix: make([]uint32, t.VocabSize()),
-		slots: make([]uint64, 1<<log), shift: uint(64 - log),
-		token: append(make([]uint32, 0, 2*len(tokens)), none),
+		slots: freshTable[uint64](log), shift: uint(64 - log),
+		token: append(make([]uint32, 0, 3*num), none),
 	}
-	for i := range b.prefix {
-		b.prefix[i] = none
-	}
-	for _, k := range tokens {
-		n := uint32(0)
-		for _, c := range k.bytes {
+	clear(b.slots)                        // a page that is read first is faulted in twice
+	node := make([]uint32, t.VocabSize()) // where each token ends
+	// The nodes of the left half are there already, since it was made before.
+	for id := range b.prefix {
+		b.prefix[id] = none
+		if !t.plain[id] {
+			continue
+		}
+		n, rest := uint32(0), t.bytesOf(uint32(id))
+		b.length[id] = uint32(len(rest))
+		if l := b.left[id]; l != none {
+			n, rest = node[l], rest[b.length[l]:]
+		}
+		for _, c := range rest {
 			n = b.grow(n, c)
 		}
-		b.token[n] = k.id
-		b.length[k.id] = uint32(len(k.bytes))
+		node[id] = n
+		b.token[n] = uint32(id)
 	}
 	for c := range b.first {
 		b.first[c] = b.child(0, byte(c)) // every byte has a token, so never none
 	}
-	for _, k := range tokens {
-		if len(k.bytes) > 1 {
-			b.prefix[k.id], _ = b.longest(k.bytes[:len(k.bytes)-1])
+	for id, l := range b.left {
+		if l == none {
+			continue
 		}
+		best, n := l, node[l]
+		for _, c := range t.bytesOf(uint32(id))[b.length[l] : b.length[id]-1] {
+			if n = b.child(n, c); b.token[n] != none {
+				best = b.token[n]
+			}
+		}
+		b.prefix[id] = best
 	}
 	return b
 }
@@ -134,7 +150,7 @@ func (b *backtracker) grow(node uint32, c byte) uint32 {
 	}
 	n := uint32(len(b.token))
 	b.token = append(b.token, none)
-	if 2*len(b.token) > len(b.slots) {
+	if 4*len(b.token) > 3*len(b.slots) {
 		old := b.slots
 		b.slots = make([]uint64, 2*len(old))
 		b.shift--

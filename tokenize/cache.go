@@ -256,6 +256,11 @@ func (c *pieceCache) index(h uint64, place uint32) {
 // grow doubles the index. The records lie in the order in which they came, so it goes
 // through memory once and from one end to the other.
 func (c *pieceCache) grow() {
+	if len(c.pages) == 1 {
+		// There is more to come, so all of this table will be used. It has hardly anything
+		// yet, and a page of fresh memory that is read first is faulted in twice.
+		clear(c.recent)
+	}
 	c.clearIndex()
 	for range len(c.pages) {
 		c.pages = append(c.pages, new([pageSlots]uint32))

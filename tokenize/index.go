@@ -4,6 +4,7 @@ import (
 	"encoding/binary"
 	"hash/maphash"
 	"math/bits"
+	"unsafe"
 )
 
 // byteIndex finds the number of a string of bytes among strings that stand one after
@@ -40,9 +41,20 @@ func newByteIndex(n int) byteIndex {
 	seed := maphash.MakeSeed()
 	return byteIndex{
 		seed: seed, key: maphash.String(seed, ""),
-		short: make([]shortEntry, 1<<bits.Len(uint(max(4*n/3, 16)-1))),
-		long:  make([]uint64, 1<<bits.Len(uint(max(n/4, 16)-1))),
+		short: freshTable[shortEntry](bits.Len(uint(max(4*n/3, 16) - 1))),
+		long:  freshTable[uint64](bits.Len(uint(max(n/4, 16) - 1))),
 	}
+}
+
+// freshTable makes a table of 1<<log free places of which most pages will be used. It
+// writes to each page: one that is read first is faulted in twice.
+func freshTable[T any](log int) []T {
+	s := make([]T, 1<<log)
+	var free T
+	for i := 0; i < len(s); i += (4 << 10) / int(unsafe.Sizeof(free)) {
+		s[i] = free
+	}
+	return s
 }
 
 // len is how many strings are found.

@@ -71,6 +71,19 @@ func TestLoadTiny(t *testing.T) {
 	}
 }
 
+// TestLoadBacktracks: a vocabulary that has been written and read again encodes long
+// pieces in the same way, special tokens or not.
+func TestLoadBacktracks(t *testing.T) {
+	tok := trainOn(t, "cl100k", "go", 600)
+	back, err := Load(bytes.NewReader(jsonBytes(t, tok)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(tok.Added()) == 0 || tok.backtracks() == nil || back.backtracks() == nil {
+		t.Errorf("%d added tokens; tables for long pieces: %v, read again %v", len(tok.Added()), tok.backtracks() != nil, back.backtracks() != nil)
+	}
+}
+
 // ids are the ids of single bytes in tinyJSON.
 func ids(s string) []uint32 {
 	var out []uint32

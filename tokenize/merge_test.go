@@ -216,7 +216,7 @@ func TestSelf(t *testing.T) {
 		}
 		var g merger
 		for _, k := range tok.ordinary() {
-			quick, want := h.self(k, nil), tok.selfByMerging(k, &g)
+			quick, want := h.self(k.id, len(k.bytes)), tok.selfByMerging(k, &g)
 			if quick != want {
 				t.Fatalf("%s: token %d %q: %v, merging says %v", name, k.id, k.bytes, quick, want)
 			}

@@ -46,7 +46,7 @@ func newMergeTable(byteID [256]uint32, numPairs int) *mergeTable {
 	m := &mergeTable{
 		byteID: byteID,
 		dense:  make([]uint32, 1<<16),
-		slots:  make([]uint64, 1<<log),
+		slots:  freshTable[uint64](log),
 		shift:  uint(64 - log),
 		filter: make([]uint64, 1<<(filterBits-6)),
 	}

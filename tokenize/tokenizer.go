@@ -38,7 +38,7 @@ type Tokenizer struct {
 	rawPad     []byte        // padding, likewise
 	file       func() []byte // tokenizer.json
 	hash       func() [32]byte
-	broken     func() int
+	reach      func() *reach
 	backtracks func() *backtracker
 }
 
@@ -101,7 +101,7 @@ func build(s source) (*Tokenizer, error) {
 	}
 	t.file = sync.OnceValue(func() []byte { return writeJSON(t) })
 	t.hash = sync.OnceValue(func() [32]byte { return sha256.Sum256(t.file()) })
-	t.broken = sync.OnceValue(t.countBroken)
+	t.reach = sync.OnceValue(t.findReach)
 	t.backtracks = sync.OnceValue(t.newBacktracker)
 	return t, nil
 }
@@ -450,20 +450,34 @@ func (t *Tokenizer) WriteJSON(w io.Writer) error {
 	return err
 }
 
-// countBroken is how many ordinary tokens do not come out of their own bytes. It takes a
-// pass over the vocabulary and is only needed when somebody encodes long pieces.
-func (t *Tokenizer) countBroken() (broken int) {
-	self := t.selfByMerging
-	if h, ok := t.halves(); ok {
-		self = h.self
-	}
+// reach is what takes a pass over the vocabulary to know and is only needed when
+// somebody encodes long pieces.
+type reach struct {
+	halves  halves
+	ordered bool // there are halves
+	broken  int  // ordinary tokens that do not come out of their own bytes
+}
+
+func (t *Tokenizer) findReach() *reach {
+	r := &reach{}
+	r.halves, r.ordered = t.halves()
 	var scratch merger
-	for _, k := range t.ordinary() {
-		if !self(k, &scratch) {
-			broken++
+	for id, plain := range t.plain {
+		if !plain {
+			continue
+		}
+		b := t.bytesOf(uint32(id))
+		self := false
+		if r.ordered {
+			self = r.halves.self(uint32(id), len(b))
+		} else {
+			self = t.selfByMerging(token{b, uint32(id)}, &scratch)
+		}
+		if !self {
+			r.broken++
 		}
 	}
-	return broken
+	return r
 }
 
 // selfByMerging says whether merging the bytes of k ends in k.
@@ -475,4 +489,4 @@ func (t *Tokenizer) selfByMerging(k token, g *merger) bool {
 
 // Unreachable is the number of ordinary tokens that merging never produces from
 // their own bytes. With whole-piece lookup they still stand for a piece equal to them.
-func (t *Tokenizer) Unreachable() int { return t.broken() }
+func (t *Tokenizer) Unreachable() int { return t.reach().broken }
