@@ -8,7 +8,9 @@ import (
 	"strings"
 
 	"refrain/gpu/host"
+	"refrain/internal/fsx"
 	"refrain/stages/item"
+	"refrain/store"
 	"refrain/train"
 	"refrain/train/eval"
 )
@@ -103,6 +105,32 @@ func (s *Setup) NeedMemory(o *train.Options, evalRows int) (*Memory, error) {
 	m.Passing = 6*weights + passingBytes
 	m.Heap = index + orders + programBytes/2
 	return m, nil
+}
+
+// openStore maps the store in dir, which costs no memory that the system cannot take
+// back. The memory of the machine decides whether its rows are fetched ahead.
+func openStore(dir string) (*store.Store, error) {
+	m, err := store.ReadManifest(fsx.OS{}, dir)
+	if err != nil {
+		return store.Open(dir, store.OpenOptions{}) // which says what is wrong in full
+	}
+	size := int64(0)
+	for _, sh := range m.Shards {
+		size += sh.Bytes
+	}
+	return store.Open(dir, store.OpenOptions{ReadAhead: TooLargeForMemory(size, host.MemoryLimits())})
+}
+
+// TooLargeForMemory tells whether a store of that many bytes will not stay in the page
+// cache beside a run: it takes more than half of the memory, be it the machine's or a
+// control group's. Rows at random places then come from disk, in every epoch again.
+func TooLargeForMemory(size int64, limits []host.MemoryLimit) bool {
+	for _, l := range limits {
+		if !l.Own && size > l.Bytes/2 {
+			return true
+		}
+	}
+	return false
 }
 
 // evalConfig is how a run with these options evaluates.

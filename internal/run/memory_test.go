@@ -135,3 +135,23 @@ func TestCheckMemory(t *testing.T) {
 		})
 	}
 }
+
+// TestTooLargeForMemory makes up machines for a store of 10 GiB.
+func TestTooLargeForMemory(t *testing.T) {
+	const size = 10 << 30
+	for name, c := range map[string]struct {
+		limits []host.MemoryLimit
+		want   bool
+	}{
+		"unknown":                      {nil, false},
+		"a large machine":              {[]host.MemoryLimit{{What: "the machine", Bytes: 64 << 30}}, false},
+		"just enough":                  {[]host.MemoryLimit{{What: "the machine", Bytes: 2 * size}}, false},
+		"a byte less":                  {[]host.MemoryLimit{{What: "the machine", Bytes: 2*size - 2}}, true},
+		"a small container in it":      {[]host.MemoryLimit{{What: "the machine", Bytes: 64 << 30}, {What: "the control group /x", Bytes: 8 << 30}}, true},
+		"address space, which is none": {[]host.MemoryLimit{{What: "the machine", Bytes: 64 << 30}, {What: "ulimit -v", Bytes: 12 << 30, Own: true}}, false},
+	} {
+		if got := run.TooLargeForMemory(size, c.limits); got != c.want {
+			t.Errorf("%s: %t", name, got)
+		}
+	}
+}

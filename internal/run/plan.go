@@ -91,6 +91,9 @@ func NewPlan(s *Setup) (*Plan, error) {
 		p.Limits = append(p.Limits, Limit{l.What, l.Bytes, l.Free})
 	}
 	p.Notes, p.TooLittle = s.checkMemory()
+	if s.Train.ReadsAhead() {
+		p.Notes = append(p.Notes, "the store takes more than half of the memory: its rows come from disk in every epoch, fetched a few batches ahead; data.subset.tokens=N reads a part of it")
+	}
 	p.TokenFLOPs = fp.Cost.FLOPs * float64(o.Devices) / float64(p.StepTokens)
 	p.TotalFLOPs = p.TokenFLOPs * float64(p.Tokens)
 	threads := s.Config.Train.Threads * o.Devices

@@ -93,7 +93,7 @@ func (s *Setup) open() error {
 		return usage(errors.New("data.store is not set; prepare one with: refrain data prepare INPUT... -o STORE --tokenizer train:4096"))
 	}
 	var err error
-	if s.Train, err = store.Open(c.Data.Store, store.OpenOptions{}); err != nil {
+	if s.Train, err = openStore(c.Data.Store); err != nil {
 		return &Error{ExitData, fmt.Errorf("data.store: %w", err)}
 	}
 	if err := s.loadTokenizer(); err != nil {
@@ -165,7 +165,7 @@ func (s *Setup) openVal() error {
 		return nil // no validation store was asked for, and none is there
 	}
 	var err error
-	if s.Val, err = store.Open(c.Data.Val, store.OpenOptions{}); err != nil {
+	if s.Val, err = openStore(c.Data.Val); err != nil {
 		return &Error{ExitData, fmt.Errorf("data.val: %w", err)}
 	}
 	if a, b := s.Val.Manifest().TokenizerHash, s.Train.Manifest().TokenizerHash; a != b {
