@@ -5,6 +5,14 @@
 // The first three functions write eight or sixteen ids at a time; what is left over is
 // written by one more step that ends with the last id and overlaps the one before.
 
+// These are PREFETCHW off(DI) and off(DX), which the assembler does not know and processors
+// that lack it pass over. They ask for a line to write to, which lies in a further cache or
+// with a core that has read it. Stores leave in order and wait for one such line after the
+// other; these requests do not. Beyond the end of a row they name lines that are written
+// next or not at all, and any address is allowed.
+#define OWN_DI(off) BYTE $0x0f; BYTE $0x0d; BYTE $0x8f; LONG $off
+#define OWN_DX(off) BYTE $0x0f; BYTE $0x0d; BYTE $0x8a; LONG $off
+
 // func widen8(dst *int32, src *uint16, n int)
 TEXT ·widen8(SB), NOSPLIT, $0-24
 	MOVQ dst+0(FP), DI
@@ -82,6 +90,10 @@ loop:
 	VPMOVZXWD 18(SI), Y5
 	VPMOVZXWD 34(SI), Y6
 	VPMOVZXWD 50(SI), Y7
+	OWN_DI(512)
+	OWN_DI(576)
+	OWN_DX(512)
+	OWN_DX(576)
 	VMOVDQU   Y0, (DI)
 	VMOVDQU   Y1, 32(DI)
 	VMOVDQU   Y2, 64(DI)
@@ -118,13 +130,6 @@ rest:
 done:
 	VZEROUPPER
 	RET
-
-// These are PREFETCHW off(DI) and off(DX), which the assembler does not know. They ask for
-// a line to write to, which another core may have read last. Stores leave in order and
-// wait for one such line after the other; these requests do not. Beyond the end of a row
-// they name lines that are written next or not at all, and any address is allowed.
-#define OWN_DI(off) BYTE $0x0f; BYTE $0x0d; BYTE $0x8f; LONG $off
-#define OWN_DX(off) BYTE $0x0f; BYTE $0x0d; BYTE $0x8a; LONG $off
 
 // func pair16(tokens, targets *int32, src *uint16, n int, next *Ahead)
 TEXT ·pair16(SB), NOSPLIT, $0-40
