@@ -24,6 +24,7 @@ type Model struct {
 	Tokenizer *tokenize.Tokenizer // nil when the folder has none
 	Path      string
 	Step      int64
+	Manifest  *ckpt.Manifest
 	Report    *ckpt.Report // nil when one folder was named
 }
 
@@ -47,14 +48,12 @@ func LoadModel(ctx context.Context, path string) (*Model, error) {
 	if err != nil {
 		return nil, err
 	}
-	m := &Model{Path: l.Path, Step: l.Manifest.Step, Report: report}
+	m := &Model{Path: l.Path, Step: l.Manifest.Step, Manifest: l.Manifest, Report: report}
 	if m.Config, m.HF, err = model.ParseHFConfig(l.ModelConfig); err != nil {
 		return nil, fmt.Errorf("%s: %w", l.Path, err)
 	}
-	lay := m.Config.Layout()
-	m.Weights = make([]float32, lay.Total)
-	if err := ckpt.Gather(infos(lay, ""), floatBytes(m.Weights), l.Model); err != nil {
-		return nil, fmt.Errorf("%s: %w", l.Path, err)
+	if m.Weights, err = weightsOf(m.Config, l); err != nil {
+		return nil, err
 	}
 	if l.Tokenizer != nil {
 		if m.Tokenizer, err = tokenize.Load(bytes.NewReader(l.Tokenizer)); err != nil {
@@ -62,6 +61,29 @@ func LoadModel(ctx context.Context, path string) (*Model, error) {
 		}
 	}
 	return m, nil
+}
+
+// ReadWeights reads the weights of m from its folder again and returns them; m keeps what
+// it has. It is an error when the folder has gone or holds other weights by now, as
+// where a run that still trains has removed an old checkpoint.
+func ReadWeights(ctx context.Context, m *Model) ([]float32, error) {
+	l, err := ckpt.Load(ctx, fsx.OS{}, m.Path, ckpt.LoadOptions{ModelOnly: true})
+	if err != nil {
+		return nil, err
+	}
+	if l.Manifest.WeightsHash() != m.Manifest.WeightsHash() {
+		return nil, fmt.Errorf("%s holds other weights than when it was opened; let its run end first", m.Path)
+	}
+	return weightsOf(m.Config, l)
+}
+
+func weightsOf(c model.Config, l *ckpt.Loaded) ([]float32, error) {
+	lay := c.Layout()
+	w := make([]float32, lay.Total)
+	if err := ckpt.Gather(infos(lay, ""), floatBytes(w), l.Model); err != nil {
+		return nil, fmt.Errorf("%s: %w", l.Path, err)
+	}
+	return w, nil
 }
 
 // OpenRun reads the resolved configuration of a run folder and joins it with

@@ -87,7 +87,7 @@ func Law(nested []*Tally, o fit.Options) (*Asymptote, error) {
 		if !scored {
 			continue // only documents without targets were drawn
 		}
-		again, err := fit.Fit(points, fit.Options{Start: fit.Ensemble})
+		again, err := fit.Quick(points, fit.Ensemble)
 		if err != nil {
 			return nil, fmt.Errorf("ensemble: %w", err)
 		}

@@ -7,13 +7,14 @@ import (
 
 	"github.com/cespare/xxhash/v2"
 
+	"refrain/stages/repack"
 	"refrain/store"
 )
 
-// Shared looks for a document that stands in both stores, token for token, and describes
+// Shared looks for a document that stands in both sets, token for token, and describes
 // the first; it returns "" when there is none. Documents of one token, which is a boundary,
 // do not count. It reads a whole, and of b the documents that have a length in a.
-func Shared(a, b *store.Store) string {
+func Shared(a, b repack.Corpus) string {
 	lengths := map[uint32]bool{}
 	for _, n := range a.Lengths() {
 		lengths[n] = n > 1
@@ -28,7 +29,7 @@ func Shared(a, b *store.Store) string {
 		}
 		return xxhash.Sum64(bytes)
 	}
-	read := func(s *store.Store, doc int, to []int32) []int32 {
+	read := func(s repack.Corpus, doc int, to []int32) []int32 {
 		n := int(s.Lengths()[doc])
 		to = slices.Grow(to[:0], n)[:n]
 		s.Copy(doc, 0, n, to)
@@ -48,9 +49,24 @@ func Shared(a, b *store.Store) string {
 		x = read(a, doc, x)
 		for _, other := range in[hashOf(x)] {
 			if y = read(b, other, y); slices.Equal(x, y) {
-				return fmt.Sprintf("document %d of %s (%s) is document %d of %s (%s)", doc, a.Dir(), a.Source(doc), other, b.Dir(), b.Source(other))
+				return fmt.Sprintf("%s is %s", place(a, doc), place(b, other))
 			}
 		}
 	}
 	return ""
+}
+
+// place says which document doc of c is.
+func place(c repack.Corpus, doc int) string {
+	s, _ := c.(*store.Store)
+	if p, ok := c.(repack.Part); ok {
+		var docs []int
+		if s, docs = p.Part(); docs != nil {
+			doc = docs[doc]
+		}
+	}
+	if s == nil {
+		return fmt.Sprintf("document %d", doc)
+	}
+	return fmt.Sprintf("document %d of %s (%s)", doc, s.Dir(), s.Source(doc))
 }

@@ -238,3 +238,23 @@ func TestRow23DataEfficiency(t *testing.T) {
 		t.Error("losses that rise are read off")
 	}
 }
+
+// TestQuick: the profile alone finds the law that made the points, and refuses what
+// Fit refuses.
+func TestQuick(t *testing.T) {
+	want := Law{A: 0.5, Alpha: 1.1, E: 3.2}
+	var points []Point
+	for k := 1.0; k <= 5; k++ {
+		points = append(points, Point{X: k, Loss: want.At(k)})
+	}
+	got, err := Quick(points, Ensemble)
+	if err != nil || math.Abs(got.E-want.E) > 1e-4 || math.Abs(got.Alpha-want.Alpha) > 1e-3 {
+		t.Errorf("%v, %v; want %v", got, err, want)
+	}
+	if _, err := Quick(points[:2], Ensemble); err == nil {
+		t.Error("a law of two points")
+	}
+	if _, err := Quick(points, "x"); err == nil {
+		t.Error("an unknown start")
+	}
+}

@@ -396,6 +396,35 @@ func TestIdentity(t *testing.T) {
 	}
 }
 
+// TestModelOnly: the model alone is read as it is from beside an optimizer that is
+// damaged, and its own damage is seen.
+func TestModelOnly(t *testing.T) {
+	m := fsx.NewMem()
+	mustSave(t, m, "c", 10)
+	path := filepath.Join("c", "step-000000010")
+	whole, err := Load(t.Context(), m, path, LoadOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	flip := func(name string) {
+		data := get(t, m, filepath.Join(path, name))
+		data[len(data)-1] ^= 1
+		set(t, m, filepath.Join(path, name), data)
+	}
+	flip(OptimFile)
+	l, err := Load(t.Context(), m, path, LoadOptions{ModelOnly: true})
+	if err != nil || l.Optim != nil || !reflect.DeepEqual(l.Model, whole.Model) {
+		t.Errorf("%+v, %v", l, err)
+	}
+	if _, err := Load(t.Context(), m, path, LoadOptions{}); !errors.Is(err, ErrDamaged) {
+		t.Errorf("all of it: %v", err)
+	}
+	flip(ModelFile)
+	if _, err := Load(t.Context(), m, path, LoadOptions{ModelOnly: true}); !errors.Is(err, ErrDamaged) {
+		t.Errorf("a damaged model: %v", err)
+	}
+}
+
 func TestNothingToLoad(t *testing.T) {
 	m := fsx.NewMem()
 	ctx := t.Context()

@@ -60,11 +60,14 @@ type LoadOptions struct {
 	// MaxBytes bounds the sum of the file sizes, since all of it is read into
 	// memory. 0 means 64 GiB.
 	MaxBytes int64
+	// ModelOnly leaves the optimizer's tensors on the disk, unread: Loaded.Optim is nil,
+	// and damage to that file is not noticed.
+	ModelOnly bool
 }
 
 const defaultMaxBytes = 64 << 30
 
-// Loaded is a checkpoint whose every byte agrees with its manifest. The caller
+// Loaded is a checkpoint whose every byte that was read agrees with its manifest. The caller
 // owns all of it; the tensors of a set share one buffer.
 type Loaded struct {
 	Path        string
@@ -77,7 +80,7 @@ type Loaded struct {
 	Extra       []File
 }
 
-// Load reads one checkpoint folder, whatever it is called, and verifies every byte.
+// Load reads one checkpoint folder, whatever it is called, and verifies every byte read.
 // It changes nothing on the disk. Errors: ErrDamaged as a *DamageError, ErrOtherRun,
 // a *VersionError, the context's, and those of the file system.
 func Load(ctx context.Context, fsys fsx.FS, path string, o LoadOptions) (*Loaded, error) {
@@ -103,6 +106,9 @@ func load(ctx context.Context, fsys fsx.FS, path string, step int64, o LoadOptio
 	l := &Loaded{Path: path, Manifest: m}
 	for i := range m.Files {
 		f := &m.Files[i]
+		if o.ModelOnly && f.Name == OptimFile {
+			continue
+		}
 		data, err := readWhole(ctx, fsys, path, f)
 		if err != nil {
 			return nil, err
