@@ -9,7 +9,6 @@ import (
 
 	"refrain/bench"
 	"refrain/internal/run"
-	"refrain/model"
 )
 
 func (a *app) benchPlan(f *benchFlags) *cobra.Command {
@@ -57,9 +56,9 @@ func (a *app) benchCkpt(f *benchFlags) *cobra.Command {
 			if peers, err := f.check(c); err != nil || peers {
 				return errOr(err, bad(c, "ckpt has no peers; leave --compare out"))
 			}
-			m, ok := model.PresetByName(preset)
-			if !ok {
-				return bad(c, "no preset %q; there are %s", preset, presetNames())
+			preset, m, err := benchPreset(c, preset)
+			if err != nil {
+				return err
 			}
 			dir, err := os.MkdirTemp(dir, "refrain-bench-")
 			if err != nil {

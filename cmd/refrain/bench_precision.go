@@ -7,7 +7,19 @@ import (
 
 	"refrain/bench"
 	"refrain/internal/run"
+	"refrain/model"
 )
+
+// benchPreset finds a shape by its name or, since those for a CPU are what is measured
+// most, by its size alone: 1M is micro-1M.
+func benchPreset(c *cobra.Command, name string) (full string, m model.Config, err error) {
+	for _, full := range []string{name, "micro-" + name} {
+		if m, ok := model.PresetByName(full); ok {
+			return full, m, nil
+		}
+	}
+	return "", m, bad(c, "no preset %q; there are %s", name, presetNames())
+}
 
 func (a *app) benchPrecision(f *benchFlags) *cobra.Command {
 	cfg := bench.PrecisionConfig{Share: 0.05}
@@ -29,8 +41,11 @@ source tree. The losses do not depend on the machine or on what else it does.`,
 			if f.count < 2 {
 				return bad(c, "--count %d; one pair of runs has no spread, use 2 or more", f.count)
 			}
-			list, err := benchInputs(c.Context(), list)
-			if err != nil {
+			var err error
+			if cfg.Preset, _, err = benchPreset(c, cfg.Preset); err != nil {
+				return err
+			}
+			if list, err = benchInputs(c.Context(), list); err != nil {
 				return err
 			}
 			if cfg.Docs, err = distinctDocs(c.Context(), list, limit); err != nil {

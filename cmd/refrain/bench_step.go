@@ -23,9 +23,9 @@ type stepFlags struct {
 
 // config is the step that the flags describe, with its sizes checked.
 func (s *stepFlags) config(c *cobra.Command, f *benchFlags) (cfg bench.StepConfig, err error) {
-	m, ok := model.PresetByName(s.preset)
-	if !ok {
-		return cfg, bad(c, "no preset %q; there are %s", s.preset, presetNames())
+	preset, m, err := benchPreset(c, s.preset)
+	if err != nil {
+		return cfg, err
 	}
 	m.MaxT = max(m.MaxT, s.T)
 	if s.V > 0 {
@@ -39,7 +39,7 @@ func (s *stepFlags) config(c *cobra.Command, f *benchFlags) (cfg bench.StepConfi
 	if err != nil {
 		return cfg, &run.Error{Code: run.ExitUsage, Err: err}
 	}
-	return bench.StepConfig{Model: m, Name: strings.TrimPrefix(s.preset, "micro-"), T: s.T, B: s.B, Shards: n, Devices: s.devices, Threads: f.threads, Policy: policy, Warm: 2, Steps: f.count}, nil
+	return bench.StepConfig{Model: m, Name: strings.TrimPrefix(preset, "micro-"), T: s.T, B: s.B, Shards: n, Devices: s.devices, Threads: f.threads, Policy: policy, Warm: 2, Steps: f.count}, nil
 }
 
 func (a *app) benchStep(f *benchFlags) *cobra.Command {

@@ -8,8 +8,11 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/spf13/cobra"
+
 	"refrain/bench"
 	"refrain/internal/run"
+	"refrain/model"
 )
 
 func benchLine(list ...string) (code int, stdout, stderr string) {
@@ -49,9 +52,23 @@ func TestBenchRecord(t *testing.T) {
 		{"loader", "--tiers", "T3"}, {"loader", "--loaders", "numpy"}, {"loader", "--compare", "peers", "--loaders", "nobody"}, {"plan", "--docs", "0"}, {"ckpt", "--preset", "none"},
 		{"step", "--scale", "colour"}, {"step", "--scale", "size", "--preset", "micro-1M"}, {"step", "--scale", "devices", "--batch", "6"},
 		{"step", "--scale", "threads", "--threads", "1"}, {"step", "--scale", "threads", "--compare", "peers"}, {"step", "--preset", "none"},
-		{"precision", "--count", "1"}, {"precision", "--compare", "peers"}, {"kernels", "--compare", "peers"}} {
+		{"precision", "--count", "1"}, {"precision", "--compare", "peers"}, {"precision", "--preset", "2M"}, {"kernels", "--compare", "peers"}} {
 		if code, _, errs := benchLine(list...); code != run.ExitUsage {
 			t.Errorf("%v: exit %d, %s", list, code, errs)
 		}
+	}
+}
+
+// TestBenchPreset: the shapes for a CPU go by their size too.
+func TestBenchPreset(t *testing.T) {
+	for name, want := range map[string]string{"3M": "micro-3M", "micro-3M": "micro-3M", "150M": "150M"} {
+		full, m, err := benchPreset(&cobra.Command{}, name)
+		if same, _ := model.PresetByName(want); err != nil || full != want || m != same {
+			t.Errorf("%s is %s, %+v, %v", name, full, m, err)
+		}
+	}
+	code, out, errs := benchLine("step", "--preset", "0.3M", "--seq", "16", "--vocab", "64", "--count", "1")
+	if code != 0 || !strings.Contains(out, "BenchmarkStep/preset=0.3M/precision=f32-") {
+		t.Errorf("exit %d\n%s\n%s", code, out, errs)
 	}
 }
