@@ -46,6 +46,7 @@ type GEMMConfig struct {
 	// Peer, when not nil, is asked for the best GFLOP/s of the same product
 	// between our samples.
 	Peer func(ctx context.Context, k GEMMKind, s gemm.Shape, threads int) (float64, error)
+	Lost Lost
 }
 
 // GEMM returns a line for every kind, shape and number of threads, and for every
@@ -56,7 +57,7 @@ func GEMM(ctx context.Context, c GEMMConfig, emit func(Line)) error {
 	}
 	for _, kind := range c.Kinds {
 		for _, threads := range c.Threads {
-			if err := gemmThreads(ctx, c, kind, threads, emit); err != nil {
+			if err := gemmThreads(ctx, &c, kind, threads, emit); err != nil {
 				return err
 			}
 		}
@@ -83,7 +84,7 @@ func sleep(ctx context.Context, d time.Duration) error {
 	}
 }
 
-func gemmThreads(ctx context.Context, c GEMMConfig, kind GEMMKind, threads int, emit func(Line)) error {
+func gemmThreads(ctx context.Context, c *GEMMConfig, kind GEMMKind, threads int, emit func(Line)) error {
 	pool := par.New(threads)
 	defer pool.Close()
 	scratch := gemm.NewScratch(threads, c.Alloc)
@@ -102,7 +103,11 @@ func gemmThreads(ctx context.Context, c GEMMConfig, kind GEMMKind, threads int, 
 			}
 			rate, err := c.Peer(ctx, kind, s, threads)
 			if err != nil {
-				return err
+				if err := c.Lost.lose(ctx, "gemm", err); err != nil {
+					return err
+				}
+				c.Peer = nil // and of what it said of this shape nothing counts
+				continue
 			}
 			peer = max(peer, rate)
 			if threads > 1 {

@@ -2,6 +2,7 @@ package bench
 
 import (
 	"bufio"
+	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
@@ -11,6 +12,8 @@ import (
 	"os/exec"
 	"path/filepath"
 	"slices"
+	"sync"
+	"time"
 )
 
 // Quartiles returns the first quartile, the median and the third quartile of
@@ -32,9 +35,11 @@ func Quartiles(v []float64) (q1, q2, q3 float64) {
 // Peer is another program that answers one measurement a request, so that its
 // rounds and ours alternate: it reads a line of JSON and writes one.
 type Peer struct {
-	cmd *exec.Cmd
-	in  io.WriteCloser
-	out *bufio.Scanner
+	cmd  *exec.Cmd
+	kill context.CancelFunc
+	in   io.WriteCloser
+	out  *bufio.Scanner
+	last *lastLine // of what it wrote to the error output
 	// About is what it says of itself: versions, threads, libraries.
 	About json.RawMessage
 }
@@ -76,29 +81,101 @@ func notInstalled(dir, env, missing string) error {
 	return fmt.Errorf("not installed (no %s); run: sh %s %s", missing, install, env)
 }
 
+// Lost is told why a peer has no row, when it fails between measurements; they go on
+// without it. Where it is nil, they end with the reason.
+type Lost func(peer string, reason error)
+
+// lose returns nil when the measurement goes on. The end of ctx, which ends peers as
+// well, is no fault of theirs.
+func (l Lost) lose(ctx context.Context, peer string, reason error) error {
+	if ctx.Err() != nil {
+		return context.Cause(ctx)
+	}
+	if l == nil {
+		return fmt.Errorf("peer %s: %w", peer, reason)
+	}
+	l(peer, reason)
+	return nil
+}
+
+const (
+	startLimit = 10 * time.Minute // a peer that compiles first takes one
+	closeLimit = 10 * time.Second // to end by itself when its input ends
+)
+
 // startProgram starts a program that answers as a Peer does and reads its first
 // answer.
 func startProgram(ctx context.Context, dir, script, program string, args ...string) (*Peer, error) {
-	p := &Peer{cmd: exec.CommandContext(ctx, program, args...)}
+	ctx, kill := context.WithCancel(ctx)
+	p := &Peer{cmd: exec.CommandContext(ctx, program, args...), kill: kill, last: &lastLine{to: os.Stderr}}
 	p.cmd.Env = peerEnv(dir)
-	p.cmd.Stderr = os.Stderr
-	var err error
+	p.cmd.Stderr = p.last
+	p.cmd.WaitDelay = time.Second // for children of its own that keep the error output
+	if err := p.start(); err != nil {
+		kill()
+		return nil, fmt.Errorf("peer %s: %w", script, err)
+	}
+	late := time.AfterFunc(startLimit, kill)
+	err := p.read(&p.About)
+	if err == nil && late.Stop() {
+		return p, nil
+	}
+	if err == nil {
+		err = fmt.Errorf("it took more than %v to start", startLimit)
+	}
+	late.Stop()
+	return nil, fmt.Errorf("peer %s: %w", script, p.reason(err))
+}
+
+func (p *Peer) start() (err error) {
 	if p.in, err = p.cmd.StdinPipe(); err != nil {
-		return nil, err
+		return err
 	}
 	out, err := p.cmd.StdoutPipe()
 	if err != nil {
-		return nil, err
+		return err
 	}
 	p.out = bufio.NewScanner(out)
 	p.out.Buffer(nil, 1<<20)
-	if err := p.cmd.Start(); err != nil {
-		return nil, err
+	return p.cmd.Start()
+}
+
+// reason closes a peer that failed with err, and says in one line what is known: how it
+// ended, and the last it wrote, which for Python names the exception.
+func (p *Peer) reason(err error) error {
+	if closeErr := p.Close(); closeErr != nil {
+		err = fmt.Errorf("%w (%v)", err, closeErr)
 	}
-	if err := p.read(&p.About); err != nil {
-		return nil, errors.Join(fmt.Errorf("peer %s: %w", script, err), p.Close())
+	if line := p.last.line(); line != "" {
+		err = fmt.Errorf("%w: %s", err, line)
 	}
-	return p, nil
+	return err
+}
+
+// lastLine passes on what is written and keeps the last line that is not empty.
+type lastLine struct {
+	to io.Writer
+
+	mu   sync.Mutex
+	tail []byte
+}
+
+// lastLineMost is how much of a line is kept.
+const lastLineMost = 4 << 10
+
+func (l *lastLine) Write(b []byte) (int, error) {
+	l.mu.Lock()
+	l.tail = append(l.tail, b...)
+	l.tail = l.tail[max(0, len(l.tail)-lastLineMost):]
+	l.mu.Unlock()
+	return l.to.Write(b)
+}
+
+func (l *lastLine) line() string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	text := bytes.TrimRight(l.tail, " \r\n")
+	return string(bytes.TrimSpace(text[bytes.LastIndexByte(text, '\n')+1:]))
 }
 
 // peerEnv is the environment of a peer: what tunes or cripples its libraries
@@ -130,20 +207,31 @@ func (p *Peer) read(v any) error {
 	return nil
 }
 
-// Ask sends a request and reads the answer into v.
+// Ask sends a request and reads the answer into v. After an error the peer is of no
+// more use.
 func (p *Peer) Ask(request, v any) error {
 	b, err := json.Marshal(request)
 	if err != nil {
 		return err
 	}
 	if _, err := p.in.Write(append(b, '\n')); err != nil {
-		return err
+		return p.reason(errors.New("it ended before it was asked"))
 	}
-	return p.read(v)
+	if err := p.read(v); err != nil {
+		return p.reason(err)
+	}
+	return nil
 }
 
-// Close ends the peer.
+// Close ends the peer: by the end of its input, or, where that does not help, by a
+// signal. A second call does nothing.
 func (p *Peer) Close() error {
 	p.in.Close()
+	if p.cmd.ProcessState != nil {
+		return nil
+	}
+	late := time.AfterFunc(closeLimit, p.kill)
+	defer p.kill()
+	defer late.Stop()
 	return p.cmd.Wait()
 }

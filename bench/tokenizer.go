@@ -24,6 +24,7 @@ type TokenizerConfig struct {
 	Cache     int // bytes of the word cache
 	// Peers encode the same documents between our rounds.
 	Peers []TokenizerPeer
+	Lost  Lost
 }
 
 // TokenizerPeer is another tokenizer with the same vocabulary.
@@ -78,7 +79,7 @@ func Tokenizer(ctx context.Context, c TokenizerConfig, emit func(Line)) error {
 	tokens, digest := idsOf(c)
 	var ours passTimes
 	peers := make([]passTimes, len(c.Peers))
-	same := make([]bool, len(c.Peers))
+	same, lost := make([]bool, len(c.Peers)), make([]bool, len(c.Peers))
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
 	buf := make([]uint32, 0, 1<<20)
@@ -96,9 +97,16 @@ func Tokenizer(ctx context.Context, c TokenizerConfig, emit func(Line)) error {
 		}
 		ours.cold, ours.warm = append(ours.cold, pass()), append(ours.warm, pass())
 		for i, p := range c.Peers {
+			if lost[i] {
+				continue
+			}
 			e, err := p.Encode(ctx)
 			if err != nil {
-				return fmt.Errorf("peer %s: %w", p.Name, err)
+				if err := c.Lost.lose(ctx, p.Name, err); err != nil {
+					return err
+				}
+				lost[i] = true
+				continue
 			}
 			peers[i].cold, peers[i].warm = append(peers[i].cold, e.Cold), append(peers[i].warm, e.Warm)
 			same[i] = e.Tokens == tokens && e.Digest == digest
@@ -120,6 +128,9 @@ func Tokenizer(ctx context.Context, c TokenizerConfig, emit func(Line)) error {
 		emit(Line{Name: name, Threads: 1, N: c.Rounds, PerOp: perOp,
 			Metrics: []Metric{{mbs, "MB/s"}, {float64(tokens) / perOp.Seconds() / 1e6, "Mtok/s"}, {float64(size) / float64(tokens), "B/tok"}}})
 		for i, p := range c.Peers {
+			if lost[i] {
+				continue
+			}
 			perOp, mbs := rate(of(peers[i]))
 			lo, mid, hi := Quartiles(ratios(of(peers[i]), of(ours)))
 			emit(Line{Name: name + "/peer=" + p.Name, Threads: 1, N: c.Rounds, PerOp: perOp,
@@ -163,6 +174,7 @@ type TrainTokenizerConfig struct {
 	Rounds  int
 	// Peer, when not nil, trains on the same documents between our rounds.
 	Peer func(ctx context.Context) (Trained, error)
+	Lost Lost
 }
 
 // Trained is what a peer says of a training: CPU time, and its merges as their number
@@ -196,7 +208,11 @@ func TrainTokenizer(ctx context.Context, c TrainTokenizerConfig, emit func(Line)
 		}
 		p, err := c.Peer(ctx)
 		if err != nil {
-			return fmt.Errorf("peer: %w", err)
+			if err := c.Lost.lose(ctx, "train", err); err != nil {
+				return err
+			}
+			c.Peer = nil
+			continue
 		}
 		peer = append(peer, p.CPU)
 		digest, err := mergeDigest(t)

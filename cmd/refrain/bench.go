@@ -87,6 +87,25 @@ func (f *benchFlags) numThreads() int {
 	return host.DefaultThreads()
 }
 
+// startPeer starts a peer. Where there is none, because it is not installed or breaks,
+// it says so in the place of the peer's row and returns nil without an error: what is
+// ours is measured all the same.
+func (a *app) startPeer(ctx context.Context, f *benchFlags, name, script string, args ...string) (*bench.Peer, error) {
+	p, err := bench.StartPeer(ctx, f.peers, script, args...)
+	if ctx.Err() != nil {
+		return nil, context.Cause(ctx)
+	}
+	if err != nil {
+		a.lost(name, err)
+		return nil, nil
+	}
+	a.printf("# peer %s\n", p.About)
+	return p, nil
+}
+
+// lost says why a peer has no row.
+func (a *app) lost(name string, err error) { a.note("peer=%s: %v", name, err) }
+
 func presetNames() string {
 	var names []string
 	for _, p := range model.Presets() {
@@ -118,12 +137,15 @@ func (a *app) benchGEMM(f *benchFlags) *cobra.Command {
 				return err
 			}
 			if peers {
-				p, err := bench.StartPeer(c.Context(), f.peers, "peer_gemm.py", precision)
+				p, err := a.startPeer(c.Context(), f, "gemm", "peer_gemm.py", precision)
 				if err != nil {
-					return &run.Error{Code: run.ExitUsage, Err: err}
+					return err
+				}
+				if p == nil {
+					return bench.GEMM(c.Context(), cfg, a.line)
 				}
 				defer p.Close()
-				a.printf("# peer %s\n", p.About)
+				cfg.Lost = a.lost
 				cfg.Peer = func(_ context.Context, k bench.GEMMKind, s gemm.Shape, threads int) (float64, error) {
 					var answer struct {
 						GFLOPS float64 `json:"gflops"`

@@ -162,12 +162,18 @@ func (a *app) stepWithPeer(ctx context.Context, f *benchFlags, cfg bench.StepCon
 	if err != nil {
 		return err
 	}
-	p, err := bench.StartPeer(ctx, f.peers, "peer_step.py", string(spec))
+	p, err := a.startPeer(ctx, f, "step", "peer_step.py", string(spec))
 	if err != nil {
-		return &run.Error{Code: run.ExitUsage, Err: err}
+		return err
+	}
+	if p == nil {
+		r, err := bench.Step(ctx, cfg, false)
+		if err == nil {
+			a.line(r.Line)
+		}
+		return err
 	}
 	defer p.Close()
-	a.printf("# peer %s\n", p.About)
 	const part = 3 // steps of each side in a round
 	var ratios []float64
 	for range f.count {
@@ -181,7 +187,12 @@ func (a *app) stepWithPeer(ctx context.Context, f *benchFlags, cfg bench.StepCon
 			Median float64 `json:"median_s"`
 		}
 		if err := p.Ask(map[string]int{"steps": part}, &answer); err != nil {
-			return err
+			if ctx.Err() != nil {
+				return context.Cause(ctx)
+			}
+			a.lost("step", err)
+			a.line(r.Line)
+			return nil // the rounds so far have their lines
 		}
 		ratio := answer.Median / r.PerOp.Seconds()
 		ratios = append(ratios, ratio)

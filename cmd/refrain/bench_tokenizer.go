@@ -91,16 +91,19 @@ func (a *app) benchTokenizer(f *benchFlags) *cobra.Command {
 				return err
 			}
 			for _, kind := range strings.Split(peer, ",") {
-				p, err := bench.StartPeer(c.Context(), f.peers, "peer_tokenizer.py", kind, vocab, in)
+				p, err := a.startPeer(c.Context(), f, kind, "peer_tokenizer.py", kind, vocab, in)
 				if err != nil {
-					return &run.Error{Code: run.ExitUsage, Err: err}
+					return err
+				}
+				if p == nil {
+					continue
 				}
 				defer p.Close()
-				a.printf("# peer %s\n", p.About)
 				cfg.Peers = append(cfg.Peers, bench.TokenizerPeer{Name: kind, Encode: func(context.Context) (e bench.Encoded, err error) {
 					return e, p.Ask(map[string]int{}, &e)
 				}})
 			}
+			cfg.Lost = a.lost
 			return bench.Tokenizer(c.Context(), cfg, a.line)
 		},
 	}
@@ -161,12 +164,15 @@ threads. The peer trains on one thread; --threads 1 gives the same to both.`,
 				if err != nil {
 					return err
 				}
-				p, err := bench.StartPeer(c.Context(), f.peers, "peer_tokenizer.py", "train", fmt.Sprint(vocab), in, pattern)
+				p, err := a.startPeer(c.Context(), f, "train", "peer_tokenizer.py", "train", fmt.Sprint(vocab), in, pattern)
 				if err != nil {
-					return &run.Error{Code: run.ExitUsage, Err: err}
+					return err
+				}
+				if p == nil {
+					return bench.TrainTokenizer(c.Context(), cfg, a.line)
 				}
 				defer p.Close()
-				a.printf("# peer %s\n", p.About)
+				cfg.Lost = a.lost
 				cfg.Peer = func(context.Context) (t bench.Trained, err error) { return t, p.Ask(map[string]int{}, &t) }
 			}
 			return bench.TrainTokenizer(c.Context(), cfg, a.line)
