@@ -183,7 +183,12 @@ func (a *app) showLaw(name string, l *ensemble.Asymptote) {
 		a.printf(" (%s: %.4f to %.4f)", in.Method, in.E[0], in.E[1])
 	}
 	a.printf("  A %.4g  alpha %.4g  rmse %.5f\n", l.A, l.Alpha, l.RMSE)
-	a.fitWarnings(l.Result)
+	for _, w := range l.Warnings {
+		a.notef("%s: %s", name, w)
+	}
+	if l.Broken {
+		a.notef("%s: the fit is broken: do not use its asymptote", name)
+	}
 }
 
 // groupRanking is what --group prints with --json.
@@ -196,6 +201,7 @@ type groupRanking struct {
 func (a *app) rankGroups(c *cobra.Command, f ensembleFlags) error {
 	out := groupRanking{Reports: map[string]*ensemble.Report{}}
 	var logit, prob []ensemble.Curve
+	var first string
 	for _, g := range f.groups {
 		name, runs, ok := strings.Cut(g, "=")
 		if !ok || name == "" || runs == "" {
@@ -213,10 +219,10 @@ func (a *app) rankGroups(c *cobra.Command, f ensembleFlags) error {
 		if err != nil {
 			return fmt.Errorf("group %s: %w", name, err)
 		}
-		for other, o := range out.Reports {
-			if o.DataHash != rep.DataHash || o.Seq != rep.Seq {
-				return &run.Error{Code: run.ExitData, Err: fmt.Errorf("groups %s and %s are measured on different rows; give --val, and data.seq=N", other, name)}
-			}
+		if o := out.Reports[first]; o == nil {
+			first = name
+		} else if o.DataHash != rep.DataHash || o.Seq != rep.Seq || o.DocMask != rep.DocMask {
+			return &run.Error{Code: run.ExitData, Err: fmt.Errorf("groups %s and %s are measured on different rows; give --val, and data.seq=N and data.doc_mask=true or false", first, name)}
 		}
 		out.Reports[name] = rep
 		l, p := rep.Curves(name)

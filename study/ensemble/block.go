@@ -142,7 +142,7 @@ func (b *block) add(k int, row int64, targets []int32, logits []float32) error {
 			x, target := logits[p*b.v:(p+1)*b.v], int(targets[p])
 			single[p], b.logp[k][at+p] = w.loss(x, target)
 			sum := b.sum[(at+p)*b.v : (at+p+1)*b.v]
-			accumulate(w.mean, sum, x, k)
+			accumulate(w.mean, sum, sum, x, k)
 			logit[p], _ = w.loss(w.mean, target)
 			prob[p] = b.probLoss(at+p, b.order[:k+1])
 			if b.stack != nil {
@@ -169,10 +169,11 @@ func (b *block) add(k int, row int64, targets []int32, logits []float32) error {
 	return nil
 }
 
-// accumulate adds the logits of member k, counted from 0, to sum, begins it with the
-// first, and leaves the mean so far.
-func accumulate(mean []float32, sum []float64, x []float32, k int) {
-	n := float64(k + 1)
+// accumulate leaves in sum what is in before plus the logits of one more member, the
+// k-th counted from 0, and in mean the mean so far. before may be sum, and is not read
+// for the first member. The reciprocal is not exact for every k, but off by far less
+// than a float32 can tell: the mean of equal numbers is that number.
+func accumulate(mean []float32, sum, before []float64, x []float32, k int) {
 	sum, mean = sum[:len(x)], mean[:len(x)]
 	if k == 0 {
 		for i, v := range x {
@@ -180,9 +181,11 @@ func accumulate(mean []float32, sum []float64, x []float32, k int) {
 		}
 		return
 	}
+	share := 1 / float64(k+1)
+	before = before[:len(x)]
 	for i, v := range x {
-		s := sum[i] + float64(v)
-		sum[i], mean[i] = s, float32(s/n)
+		s := before[i] + float64(v)
+		sum[i], mean[i] = s, float32(s*share)
 	}
 }
 
@@ -258,11 +261,8 @@ func (b *block) passing(mask int) bool {
 func (b *block) descend(w *scratch, at, mask, depth int, found func(i int, mean, ofProbs float32)) {
 	target := int(b.targets[at])
 	for m := bits.Len(uint(mask)); m < len(b.members); m++ {
-		x, sum := b.stack[m][at*b.v:(at+1)*b.v], w.sums[depth]
-		if depth > 0 {
-			copy(sum, w.sums[depth-1])
-		}
-		accumulate(w.mean, sum, x, depth)
+		x := b.stack[m][at*b.v : (at+1)*b.v]
+		accumulate(w.mean, w.sums[depth], w.sums[max(0, depth-1)], x, depth)
 		sub := mask | 1<<m
 		if !b.passing(sub) {
 			mean, _ := w.loss(w.mean, target)

@@ -92,7 +92,7 @@ type Losses struct {
 
 // Evaluate measures the ensemble of members on data. It blocks for one forward pass of
 // every member over all rows. The logits are summed in float64 in the order of the
-// members and divided by their number, so copies of one model are exactly that model. A
+// members and multiplied by one share, so copies of one model are exactly that model. A
 // member whose loss is not finite is an error that names member, row and position.
 func Evaluate(ctx context.Context, o Options, members []Member, data Data) (_ *Losses, err error) {
 	if o, err = o.checked(members, data); err != nil {

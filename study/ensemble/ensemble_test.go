@@ -117,7 +117,7 @@ func evaluate(t *testing.T, o ensemble.Options, list []ensemble.Member) *ensembl
 // alone is what an evaluation of one model gives.
 func alone(t *testing.T, d gpu.Device, m ensemble.Member) *ensemble.Tally {
 	t.Helper()
-	e, err := eval.New(t.Context(), d, eval.Config{Model: m.Model, B: 3, T: seqT, DocMask: true})
+	e, err := eval.New(t.Context(), d, eval.Config{Model: m.Model, B: 3, T: seqT, DocMask: true, Policy: m.Policy})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -138,8 +138,15 @@ func alone(t *testing.T, d gpu.Device, m ensemble.Member) *ensemble.Tally {
 // TestRow19CopiesAreTheModel (E row 19): K copies of one model are that model to the
 // bit, in every mean and every subset, and what an evaluation of the model alone says.
 func TestRow19CopiesAreTheModel(t *testing.T) {
+	for _, act := range []gpu.DType{gpu.F32, gpu.BF16} {
+		t.Run(act.String(), func(t *testing.T) { copiesAreTheModel(t, act) })
+	}
+}
+
+func copiesAreTheModel(t *testing.T, act gpu.DType) {
 	o := options(t, 2)
 	m := member(tiny(), 1)
+	m.Policy.Act = act
 	l := evaluate(t, o, []ensemble.Member{m, m, m, m, m})
 	want := alone(t, o.Device, m)
 	same := func(what string, got *ensemble.Tally) {

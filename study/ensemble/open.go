@@ -30,6 +30,9 @@ func openMember(ctx context.Context, path string, overrides []string) (*opened, 
 		return nil, fmt.Errorf("member %s: %w", path, err)
 	}
 	m.Weights = nil
+	if m.Report != nil && len(m.Report.Skipped) > 0 {
+		return nil, dataError("member %s: %v; this would be an older model than was trained: restore it, or name the checkpoint %s if that is meant", path, m.Report, m.Path)
+	}
 	o := &opened{path: path, m: m}
 	// A checkpoint lies in RUN/ckpt/STEP.
 	if dir := filepath.Dir(filepath.Dir(filepath.Clean(m.Path))); isRun(dir) && filepath.Base(filepath.Dir(filepath.Clean(m.Path))) == run.CkptDir {
@@ -137,6 +140,9 @@ func sameSettings(list []*opened, r Request) (warnings []string, err error) {
 					warnings = append(warnings, fmt.Sprintf("%s differs in more than seeds from %s: %s is %s instead of %s", o.path, first.path, c.Key, c.B, c.A))
 				}
 			}
+		}
+		if x, y := first.m.Step, o.m.Step; x != y && r.EMA == nil {
+			warnings = append(warnings, fmt.Sprintf("%s is of step %d and %s of step %d", o.path, y, first.path, x))
 		}
 		if x, y := first.m.Manifest.DataHash, o.m.Manifest.DataHash; x != y {
 			warnings = append(warnings, fmt.Sprintf("%s was trained on other documents than %s", o.path, first.path))
