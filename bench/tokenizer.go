@@ -67,8 +67,8 @@ func ratios(peer, ours []float64) []float64 {
 	return out
 }
 
-// Tokenizer returns a line for the first pass of a fresh encoder (pass=cold) and one
-// for the second (pass=warm), medians over rounds, each followed by a line for every
+// Tokenizer returns a line for making an encoder and its first pass (pass=cold) and one
+// for the second pass (pass=warm), medians over rounds, each followed by a line for every
 // peer whose x-peer says how many times slower it is. A peer with other ids than ours
 // has same-ids 0: its times are not of the same work.
 func Tokenizer(ctx context.Context, c TokenizerConfig, emit func(Line)) error {
@@ -87,9 +87,12 @@ func Tokenizer(ctx context.Context, c TokenizerConfig, emit func(Line)) error {
 		if err := ctx.Err(); err != nil {
 			return context.Cause(ctx)
 		}
-		enc := c.Tokenizer.NewEncoder(c.Cache)
+		var enc *tokenize.Encoder
 		pass := func() float64 {
 			t0 := threadTime()
+			if enc == nil { // to make it is part of the first pass, whatever it does then or later
+				enc = c.Tokenizer.NewEncoder(c.Cache)
+			}
 			for _, d := range c.Docs {
 				buf = enc.Append(buf[:0], d)
 			}
