@@ -21,7 +21,8 @@ type Cell struct {
 
 	// What is trained, on what: set by Open. Hashes are hexadecimal.
 	Provenance
-	Cost Cost
+	Cost   Cost
+	Params int // of the model
 
 	overrides []string
 	spec      *Spec
@@ -116,6 +117,7 @@ func (c *Cell) open() (err error) {
 	if err != nil {
 		return err
 	}
+	c.Params = o.Model.Layout().Total
 	step := fp.Cost.FLOPs * float64(o.Devices)
 	c.Cost = Cost{Steps: o.Steps, Tokens: o.Steps * int64(o.Batch) * int64(o.T), FLOPs: step * float64(o.Steps), Memory: mem.Total()}
 	if s.Set != nil {

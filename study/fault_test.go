@@ -100,7 +100,7 @@ func TestRow40Descent(t *testing.T) {
 		return spec, reg, newWork(spec, reg, 2)
 	}
 	_, reg, w := descend("3", "")
-	c, err := w.Descend(t.Context())
+	c, err := w.Descend(t.Context(), nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -112,7 +112,7 @@ func TestRow40Descent(t *testing.T) {
 		t.Fatal(err)
 	}
 	_, reg, w = descend("0.012", "budget: {steps: 33}\n")
-	if c, err = w.Descend(t.Context()); err != nil {
+	if c, err = w.Descend(t.Context(), nil); err != nil {
 		t.Fatal(err)
 	}
 	if c.Certified || !strings.Contains(strings.Join(c.Withheld, ";"), "budget") {
@@ -122,7 +122,7 @@ func TestRow40Descent(t *testing.T) {
 		t.Fatal(err)
 	}
 	_, reg, w = descend("0.012", "")
-	c, err = w.Descend(t.Context())
+	c, err = w.Descend(t.Context(), nil)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -305,8 +305,17 @@ func (p *specParser) descend(kv *ast.MappingValueNode, grid bool) {
 					p.at(x.Key, "freeze: %s is not an axis of the grid", f.Value)
 				}
 			}
+		case "sizes":
+			seq, ok := x.Value.(*ast.SequenceNode)
+			if !ok || len(seq.Values) == 0 {
+				p.at(x.Key, "sizes: want entries such as - {model.preset: micro-1M}, got %s", config.Describe(x.Value))
+				continue
+			}
+			for i, entry := range seq.Values {
+				d.Sizes = append(d.Sizes, p.settings(entry, fmt.Sprintf("entry %d of sizes", i+1)))
+			}
 		default:
-			p.at(x.Key, "unknown key %q in descend - legal here: start, freeze", name)
+			p.at(x.Key, "unknown key %q in descend - legal here: start, freeze, sizes", name)
 		}
 	}
 	for _, s := range d.Start {

@@ -37,16 +37,11 @@ type Registry struct {
 // Another process that has it is an error with the code of usage, and so are records that
 // are damaged or there twice. fsys nil is the operating system.
 func OpenRegistry(dir string, fsys fsx.FS) (*Registry, error) {
-	if fsys == nil {
-		fsys = fsx.OS{}
+	g, err := openRegistry(dir, fsys)
+	if err != nil {
+		return nil, err
 	}
-	g := &Registry{Dir: dir, fs: fsys}
-	for _, d := range []string{dir, g.path(runsDir), g.path(recordsDir)} {
-		if err := fsx.MkdirAll(fsys, d, fsx.DirPerm); err != nil {
-			return nil, &run.Error{Code: run.ExitDisk, Err: fmt.Errorf("registry %s: %w", dir, err)}
-		}
-	}
-	lock, err := fsys.Lock(g.path(lockName))
+	lock, err := g.fs.Lock(g.path(lockName))
 	if err != nil {
 		code := run.ExitDisk
 		if taken := new(fsx.LockedError); errors.As(err, &taken) {
@@ -55,8 +50,38 @@ func OpenRegistry(dir string, fsys fsx.FS) (*Registry, error) {
 		return nil, &run.Error{Code: code, Err: fmt.Errorf("registry %s: another sweep has it: %w", dir, err)}
 	}
 	g.lock = lock
-	if g.records, err = readRecords(fsys, dir); err != nil {
-		return nil, errors.Join(err, lock.Close())
+	if err := g.read(); err != nil {
+		return nil, errors.Join(err, g.Close())
+	}
+	return g, nil
+}
+
+// JoinRegistry is OpenRegistry without the lock, for processes that train one cell each,
+// such as the tasks of an array job: the lock of a run folder keeps two of them from the
+// same cell, and records have names of their own.
+func JoinRegistry(dir string) (*Registry, error) {
+	g, err := openRegistry(dir, nil)
+	if err != nil {
+		return nil, err
+	}
+	return g, g.read()
+}
+
+func (g *Registry) read() (err error) {
+	g.records, err = readRecords(g.fs, g.Dir)
+	return err
+}
+
+// openRegistry makes the folders.
+func openRegistry(dir string, fsys fsx.FS) (*Registry, error) {
+	if fsys == nil {
+		fsys = fsx.OS{}
+	}
+	g := &Registry{Dir: dir, fs: fsys}
+	for _, d := range []string{dir, g.path(runsDir), g.path(recordsDir)} {
+		if err := fsx.MkdirAll(fsys, d, fsx.DirPerm); err != nil {
+			return nil, &run.Error{Code: run.ExitDisk, Err: fmt.Errorf("registry %s: %w", dir, err)}
+		}
 	}
 	return g, nil
 }
@@ -71,8 +96,13 @@ func ReadRegistry(dir string) ([]*Record, error) {
 	return list, err
 }
 
-// Close gives the lock back.
-func (g *Registry) Close() error { return g.lock.Close() }
+// Close gives the lock back, if it has it.
+func (g *Registry) Close() error {
+	if g.lock == nil {
+		return nil
+	}
+	return g.lock.Close()
+}
 
 func (g *Registry) path(names ...string) string {
 	return filepath.Join(append([]string{g.Dir}, names...)...)

@@ -214,6 +214,8 @@ func (l *Local) train(ctx context.Context, c *Cell, threads int, stop <-chan str
 		return nil, context.Cause(ctx)
 	case errors.Is(err, run.ErrStopped):
 		return nil, err
+	case errors.As(err, new(*fsx.LockedError)):
+		return nil, &run.Error{Code: run.ExitUsage, Err: fmt.Errorf("cell %s seed %d is being trained by somebody else: %w", c.Label(), c.Seed, err)}
 	case code == run.ExitDisk:
 		// The next cell would meet the same disk.
 		return nil, fmt.Errorf("cell %s seed %d: %w", c.Label(), c.Seed, err)

@@ -60,6 +60,17 @@ type Budget struct {
 type Descend struct {
 	Start  []Setting // one value for every axis
 	Freeze []string  // axes that stay where they start
+	// Sizes are descended for one after the other, each the settings of a model; empty is
+	// the base configuration's.
+	Sizes [][]Setting
+}
+
+// Sizes are those of the descent, or the one of the base configuration.
+func (s *Spec) Sizes() [][]Setting {
+	if s.Descend == nil || len(s.Descend.Sizes) == 0 {
+		return [][]Setting{nil}
+	}
+	return s.Descend.Sizes
 }
 
 // Spec is a sweep: a base configuration, what varies, and over which seeds.
@@ -160,7 +171,7 @@ func (s *Spec) points() [][]Setting {
 	if s.List != nil {
 		return s.List
 	}
-	points := [][]Setting{nil}
+	points := s.Sizes()
 	for _, a := range s.Grid {
 		var next [][]Setting
 		for _, p := range points {
@@ -182,7 +193,7 @@ func (s *Spec) number() float64 {
 	if s.List != nil {
 		n = float64(len(s.List))
 	}
-	return n * math.Max(1, float64(len(s.Seeds)))
+	return n * math.Max(1, float64(len(s.Seeds))) * float64(len(s.Sizes()))
 }
 
 // resolver resolves cells and gathers what is wrong, each complaint once.

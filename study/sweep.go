@@ -9,7 +9,6 @@ import (
 	"sync"
 
 	"refrain/internal/run"
-	"refrain/study/descent"
 )
 
 // ErrBudget is the end of a sweep whose budget did not reach for all cells.
@@ -144,117 +143,6 @@ func (w *Work) Sweep(ctx context.Context, cells []*Cell) ([]*Record, error) {
 		err = ErrBudget
 	}
 	return answers, err
-}
-
-// Axes are the axes of the grid as numbers, and the place to start from.
-func (s *Spec) Axes() (axes []descent.Axis, start descent.Place, err error) {
-	for _, a := range s.Grid {
-		axis := descent.Axis{Name: a.Key, Frozen: slices.Contains(s.Descend.Freeze, a.Key)}
-		at := -1
-		for i, v := range a.Values {
-			x, err := parseNumber(v.Value)
-			if err != nil {
-				return nil, nil, fmt.Errorf("%s=%s: %w", a.Key, v.Value, err)
-			}
-			axis.Values = append(axis.Values, x)
-			if slices.ContainsFunc(s.Descend.Start, func(o Setting) bool { return o.Key == a.Key && o.Value == v.Value }) {
-				at = i
-			}
-		}
-		// Neighbours are the next values, so an axis is in their order.
-		if !slices.IsSorted(axis.Values) {
-			return nil, nil, &run.Error{Code: run.ExitUsage, Err: fmt.Errorf("%s: %s: write its values in increasing order: neighbours on the grid are one step apart", s.Path, a.Key)}
-		}
-		axes, start = append(axes, axis), append(start, at)
-	}
-	return axes, start, nil
-}
-
-// Point is the settings of a place on the grid.
-func (s *Spec) Point(p descent.Place) []Setting {
-	var out []Setting
-	for i, k := range p {
-		out = append(out, s.Grid[i].Values[k])
-	}
-	return out
-}
-
-// First are the places that a descent certainly asks for: the start and its neighbours.
-func First(axes []descent.Axis, start descent.Place) []descent.Place {
-	places := []descent.Place{start}
-	for i, a := range axes {
-		for _, by := range []int{-1, 1} {
-			if k := start[i] + by; !a.Frozen && k >= 0 && k < len(a.Values) {
-				p := slices.Clone(start)
-				p[i] = k
-				places = append(places, p)
-			}
-		}
-	}
-	return places
-}
-
-// Descend walks down the grid: places are measured over the seeds of the sweep, those that
-// have records without training again. The certificate is withheld when a neighbour
-// failed, diverged or was over the budget.
-func (w *Work) Descend(ctx context.Context) (*descent.Certificate, error) {
-	axes, start, err := w.Spec.Axes()
-	if err != nil {
-		return nil, err
-	}
-	counted := map[string]bool{}
-	return descent.Descend(ctx, axes, start, func(ctx context.Context, places []descent.Place) ([]descent.Outcome, error) {
-		var cells []*Cell
-		for _, p := range places {
-			more, err := w.Spec.At(w.Spec.Point(p))
-			if err != nil {
-				return nil, err
-			}
-			cells = append(cells, more...)
-		}
-		if err := Open(cells, w.Rate); err != nil {
-			return nil, err
-		}
-		old, _, err := w.there(cells)
-		if err != nil {
-			return nil, err
-		}
-		for _, r := range old {
-			if r != nil && r.Final() && !counted[r.Key()] && w.tried[r.Key()] == nil {
-				counted[r.Key()] = true
-				w.Ledger.Spend(r)
-			}
-		}
-		answers, err := w.Answers(ctx, cells)
-		if err != nil {
-			return nil, err
-		}
-		seeds := len(cells) / len(places)
-		var out []descent.Outcome
-		for i := range places {
-			out = append(out, outcome(cells[i*seeds:(i+1)*seeds], answers[i*seeds:(i+1)*seeds]))
-		}
-		return out, nil
-	})
-}
-
-// outcome joins the seeds of a place. One that has no loss makes the place missing, with
-// the reason: a mean over other seeds than its neighbours' would not compare.
-func outcome(cells []*Cell, answers []*Record) descent.Outcome {
-	var o descent.Outcome
-	for i, r := range answers {
-		switch {
-		case r == nil:
-			o.Missing = fmt.Sprintf("seed %d is over the budget", cells[i].Seed)
-			continue
-		case r.Status != Done:
-			o.Missing = fmt.Sprintf("seed %d is %s (%s)", r.Seed, r.Status, r.Reason)
-		default:
-			o.Losses = append(o.Losses, r.Result())
-		}
-		o.Runs = append(o.Runs, r.Run)
-	}
-	return o
 }
 
 // Group is a point of the sweep over its seeds.

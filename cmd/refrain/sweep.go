@@ -4,12 +4,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"path/filepath"
 	"strconv"
 	"strings"
-	"sync"
-	"text/tabwriter"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -20,10 +17,7 @@ import (
 )
 
 func (a *app) sweepCommand() *cobra.Command {
-	var (
-		o      sweepOptions
-		budget string
-	)
+	var o sweepOptions
 	c := &cobra.Command{
 		Use:   "sweep SPEC",
 		Short: "Train a grid of configurations over seeds; the same command goes on after any stop",
@@ -40,33 +34,32 @@ cores, longest first; one that fails or diverges is marked, and the sweep goes o
   out: sweeps/decay
 
 --dry-run prints every cell, its cost and the total. Ctrl-C saves all runs; the same
-command goes on. With a section
+command goes on. --backend slurm submits an array job whose tasks run the same cells
+with --cell. With a section
 
   descend: {start: {train.epochs: 8, optim.weight_decay: 0.4}}
 
 in the file, coordinate descent walks from there to a point that no neighbour on the
 grid beats, and prints the certificate: every neighbour with its loss, its difference
 and the spread of that over seeds, and where the runs are. freeze: [optim.weight_decay]
-beside start is the standard recipe, which leaves the decay alone.
+beside start is the standard recipe, which leaves the decay alone. sizes: there, with
+entries such as - {model.preset: micro-1M}, descends with each and gives the best size
+and, from three on, the law over parameters and its asymptote.
 
 docs/formats/sweep.md describes all keys, the registry and the records.`,
 		Example: `  refrain config init --preset micro-0.3M > run.yaml
   refrain sweep decay.yaml --dry-run
   refrain sweep decay.yaml --max-parallel 2
-  refrain sweep decay.yaml --budget 2h --json > decay.json`,
+  refrain sweep decay.yaml --budget 2h --json > decay.json
+  refrain sweep decay.yaml --backend slurm --sbatch --partition=cpu`,
 		Args: args(cobra.ExactArgs(1)),
 		RunE: func(c *cobra.Command, list []string) error {
 			spec, err := study.LoadSpec(list[0])
 			if err != nil {
 				return err
 			}
-			if budget != "" {
-				if spec.Budget, err = parseBudget(budget); err != nil {
-					return bad(c, "--budget %s: %v", budget, err)
-				}
-			}
-			if o.parallel < 0 {
-				return bad(c, "--max-parallel %d: want a number of runs, or 0 for as many as the machine takes", o.parallel)
+			if err := o.check(c, spec); err != nil {
+				return err
 			}
 			base, err := spec.Base()
 			if err != nil {
@@ -79,8 +72,13 @@ docs/formats/sweep.md describes all keys, the registry and the records.`,
 			if err := a.ingest(c.Context(), &base.Config, o.json); err != nil {
 				return err
 			}
-			if o.dry {
+			switch {
+			case o.dry:
 				return a.sweepDry(spec, o)
+			case o.cell > 0:
+				return a.sweepCell(c.Context(), c, spec, o)
+			case o.backend == "slurm":
+				return a.sweepSlurm(c.Context(), spec, o)
 			}
 			return a.sweepRun(c.Context(), spec, o)
 		},
@@ -89,13 +87,46 @@ docs/formats/sweep.md describes all keys, the registry and the records.`,
 	f.BoolVar(&o.dry, "dry-run", false, "print every cell, its cost and the total, and train nothing")
 	f.BoolVar(&o.json, "json", false, "print one JSON object")
 	f.IntVar(&o.parallel, "max-parallel", 0, "most runs at a time; 0: as ends first, with memory for all of them")
-	f.StringVar(&budget, "budget", "", "instead of the file's: core time such as 90m or 2h, or steps such as 5000steps")
+	f.StringVar(&o.budgetText, "budget", "", "instead of the file's: core time such as 90m or 2h, or steps such as 5000steps")
+	f.IntVar(&o.cell, "cell", 0, "train only this cell, as --dry-run numbers them; others may be trained elsewhere meanwhile")
+	f.StringVar(&o.backend, "backend", "local", "local, or slurm: write an array job into the registry and submit it")
+	f.StringArrayVar(&o.sbatch, "sbatch", nil, "with --backend slurm: an argument for sbatch, such as --partition=cpu; may be repeated")
 	return c
 }
 
+// check reads what the flags say and refuses what does not go together.
+func (o *sweepOptions) check(c *cobra.Command, spec *study.Spec) (err error) {
+	if o.budgetText != "" {
+		if spec.Budget, err = parseBudget(o.budgetText); err != nil {
+			return bad(c, "--budget %s: %v", o.budgetText, err)
+		}
+	}
+	switch {
+	case o.parallel < 0:
+		return bad(c, "--max-parallel %d: want a number of runs, or 0 for as many as the machine takes", o.parallel)
+	case o.backend != "local" && o.backend != "slurm":
+		return bad(c, "--backend %s: use local or slurm", o.backend)
+	case o.cell < 0 || o.cell == 0 && c.Flags().Changed("cell"):
+		return bad(c, "--cell %d: cells are numbered from 1", o.cell)
+	case o.cell > 0 && (o.dry || o.backend != "local"):
+		return bad(c, "--cell trains one cell here; it does not go with --dry-run or --backend slurm")
+	case o.cell > 0 && spec.Descend != nil:
+		return bad(c, "--cell does not go with a descent, whose cells follow from its results")
+	case len(o.sbatch) > 0 && o.backend != "slurm":
+		return bad(c, "--sbatch needs --backend slurm")
+	case o.backend == "slurm" && o.json && !o.dry:
+		return bad(c, "--json: --backend slurm submits and has no result yet; --dry-run --json shows how far it is")
+	}
+	return nil
+}
+
 type sweepOptions struct {
-	dry, json bool
-	parallel  int
+	dry, json  bool
+	parallel   int
+	cell       int // from 1; 0: all
+	backend    string
+	budgetText string
+	sbatch     []string
 }
 
 func parseBudget(text string) (b study.Budget, err error) {
@@ -128,12 +159,14 @@ func sweepCells(spec *study.Spec, records []*study.Record) (cells []*study.Cell,
 			return nil, 0, "", err
 		}
 		cells = nil
-		for _, p := range study.First(axes, start) {
-			at, err := spec.At(spec.Point(p))
-			if err != nil {
-				return nil, 0, "", err
+		for _, size := range spec.Sizes() {
+			for _, p := range study.First(axes, start) {
+				at, err := spec.At(spec.Point(size, p))
+				if err != nil {
+					return nil, 0, "", err
+				}
+				cells = append(cells, at...)
 			}
-			cells = append(cells, at...)
 		}
 	}
 	return cells, rate, from, study.Open(cells, rate)
@@ -245,42 +278,6 @@ func (a *app) sweepDry(spec *study.Spec, o sweepOptions) error {
 	return nil
 }
 
-func (a *app) printDry(d *dryRun) {
-	t := tabwriter.NewWriter(a.out, 0, 0, 2, ' ', 0)
-	fmt.Fprintln(t, "cell\tstatus\tsteps\ttokens\tFLOP\tcore time\tseed\tsettings")
-	for _, c := range d.Cells {
-		fmt.Fprintf(t, "%d\t%s\t%d\t%s\t%s\t%s\t%d\t%s\n", c.Cell, c.Status, c.Cost.Steps, short(float64(c.Cost.Tokens)), short(c.Cost.FLOPs), round(seconds(c.Cost.CoreSeconds)), c.Seed, c.Label)
-	}
-	t.Flush()
-	line := func(what string, s drySum) {
-		a.printf("%s  %d cells, %d steps, %s tokens, %s FLOP, %s of core time\n", what, s.Cells, s.Steps, short(float64(s.Tokens)), short(s.FLOPs), round(seconds(s.CoreSeconds)))
-	}
-	line("total", d.Total)
-	line("todo ", d.Todo)
-	if d.Todo.Cells > 0 {
-		p := d.Placement
-		a.printf("       %d at a time on %d thread(s) each: about %s (speed: %s)\n", p.Slots, p.Threads, round(seconds(p.Makespan)), d.RateFrom)
-	}
-	if d.GridCells > 0 {
-		a.printf("       these are the start of the descent and its neighbours; the grid has %d cells in all\n", d.GridCells)
-	}
-	a.sweepOthers(d.Others)
-}
-
-// sweepOthers lists what else lies in the registry, a line for each reason.
-func (a *app) sweepOthers(others []study.Other) {
-	var whys []string
-	count := map[string]int{}
-	for _, o := range others {
-		if count[o.Why]++; count[o.Why] == 1 {
-			whys = append(whys, o.Why)
-		}
-	}
-	for _, w := range whys {
-		a.notef("%d record(s) of the registry do not count here: %s", count[w], w)
-	}
-}
-
 // sweepResult is what --json prints at the end.
 type sweepResult struct {
 	Registry    string               `json:"registry"`
@@ -289,7 +286,8 @@ type sweepResult struct {
 	Cells       []*study.Record      `json:"cells"` // in the order of the sweep; null: not there yet
 	Groups      []*study.Group       `json:"groups"`
 	Best        *study.Group         `json:"best"`
-	Certificate *descent.Certificate `json:"certificate,omitempty"`
+	Certificate *descent.Certificate `json:"certificate,omitempty"` // of a descent with one size
+	Recipe      *study.Recipe        `json:"recipe,omitempty"`      // of a descent
 	Others      []study.Other        `json:"others"`
 }
 
@@ -303,6 +301,12 @@ func (a *app) sweepRun(ctx context.Context, spec *study.Spec, o sweepOptions) er
 	if err != nil {
 		return err
 	}
+	return a.sweepThese(ctx, spec, reg, cells, rate, o)
+}
+
+// sweepThese brings cells to their ends and prints what came of it.
+func (a *app) sweepThese(ctx context.Context, spec *study.Spec, reg *study.Registry, cells []*study.Cell, rate float64, o sweepOptions) error {
+	var err error
 	stop := a.graceful()
 	ledger := study.NewLedger(spec.Budget)
 	live := newSweepWatch(a, spec, reg, cells, o.json)
@@ -317,7 +321,9 @@ func (a *app) sweepRun(ctx context.Context, spec *study.Spec, o sweepOptions) er
 	if spec.Descend == nil {
 		res.Cells, err = work.Sweep(ctx, cells)
 	} else {
-		res.Certificate, err = work.Descend(ctx)
+		if res.Recipe, err = work.Recipe(ctx); err == nil && len(res.Recipe.Sizes) == 1 {
+			res.Certificate = res.Recipe.Sizes[0].Certificate
+		}
 		res.Cells = live.all()
 	}
 	live.end(err == nil)
@@ -362,191 +368,3 @@ func failedCells(records []*study.Record) error {
 	}
 	return &run.Error{Code: run.ExitFailed, Err: fmt.Errorf("%d cell(s) failed, first %s; the same command tries them again", n, first)}
 }
-
-// withSpread words a mean loss.
-func withSpread(g *study.Group) string {
-	text := number(g.Mean)
-	if g.Spread != nil {
-		text += fmt.Sprintf(" +- %.4f", *g.Spread)
-	}
-	return text
-}
-
-func (a *app) printSweep(r *sweepResult) {
-	if len(r.Groups) > 0 {
-		t := tabwriter.NewWriter(a.out, 0, 0, 2, ' ', 0)
-		fmt.Fprintln(t, "loss\tseeds\tsettings\t")
-		for _, g := range r.Groups {
-			remark := strings.Join(g.Trouble, ", ")
-			if g.Missing > 0 {
-				remark = strings.TrimPrefix(fmt.Sprintf("%s, %d not trained yet", remark, g.Missing), ", ")
-			}
-			if g == r.Best {
-				remark = "best"
-			}
-			fmt.Fprintf(t, "%s\t%d\t%s\t%s\n", withSpread(g), len(g.Losses), g.Label, remark)
-		}
-		t.Flush()
-	}
-	if r.Certificate != nil {
-		a.printCertificate(r.Certificate, r.Registry)
-	}
-	a.sweepOthers(r.Others)
-	if r.Status == "stopped" {
-		a.printf("stopped; the same command goes on\n")
-	}
-}
-
-func (a *app) printCertificate(c *descent.Certificate, dir string) {
-	name := func(v []float64) string {
-		var parts []string
-		for i, x := range v {
-			parts = append(parts, fmt.Sprintf("%s=%g", c.Axes[i].Name, x))
-		}
-		return strings.Join(parts, " ")
-	}
-	a.printf("best  %s  loss %.4f over %d seed(s), %d points measured, %d moves\n", name(c.Values), c.Loss, len(c.Outcome.Losses), c.Measured, len(c.Path)-1)
-	t := tabwriter.NewWriter(a.out, 0, 0, 2, ' ', 0)
-	fmt.Fprintln(t, "loss\tdifference\tclear\tneighbour\truns")
-	for _, n := range c.Neighbours {
-		switch {
-		case n.Edge:
-			fmt.Fprintf(t, "-\t-\t-\t%s %+d: the grid ends\t\n", n.Axis, n.Step)
-			continue
-		case n.Loss == nil:
-			fmt.Fprintf(t, "-\t-\t-\t%s: %s\t%s\n", name(n.Values), n.Outcome.Missing, strings.Join(n.Outcome.Runs, " "))
-			continue
-		}
-		clear := "no"
-		if n.Clear {
-			clear = "yes"
-		}
-		if len(n.Outcome.Losses) < 2 {
-			clear = "one seed"
-		}
-		fmt.Fprintf(t, "%.4f\t%+.4f +- %.4f\t%s\t%s\t%s\n", *n.Loss, n.Difference, n.Spread, clear, name(n.Values), strings.Join(n.Outcome.Runs, " "))
-	}
-	t.Flush()
-	if len(c.Edges) > 0 {
-		a.printf("the best point lies at the end of %s: the optimum may be outside the grid\n", strings.Join(c.Edges, ", "))
-	}
-	if c.Certified {
-		a.printf("certified: no neighbour on the grid is better; runs are in %s\n", dir)
-		return
-	}
-	a.printf("no certificate: %s\n", strings.Join(c.Withheld, "; "))
-}
-
-// sweepWatch shows a sweep while it goes on: a bar on a terminal, and a line for every
-// cell that ended, with the best point so far.
-type sweepWatch struct {
-	a     *app
-	spec  *study.Spec
-	reg   *study.Registry
-	lines bool
-
-	mu    sync.Mutex
-	cells []*study.Cell
-	known map[string]bool  // by key
-	steps map[string]int64 // of runs, done
-	done  int64
-	bar   *progress
-}
-
-func newSweepWatch(a *app, spec *study.Spec, reg *study.Registry, cells []*study.Cell, quiet bool) *sweepWatch {
-	w := &sweepWatch{a: a, spec: spec, reg: reg, lines: !quiet && !a.quiet, known: map[string]bool{}, steps: map[string]int64{}}
-	total := int64(0)
-	for _, c := range cells {
-		w.add(c)
-		total += c.Cost.Steps
-	}
-	if spec.Descend != nil {
-		total = 0 // not known
-	}
-	w.bar = a.progress("sweep", total)
-	for _, r := range w.answers() {
-		if r != nil && r.Final() {
-			w.done += r.Cost.Steps
-		}
-	}
-	return w
-}
-
-func (w *sweepWatch) add(c *study.Cell) {
-	if !w.known[c.Key()] {
-		w.known[c.Key()] = true
-		w.cells = append(w.cells, c)
-	}
-}
-
-// answers are the records so far of the cells that are known.
-func (w *sweepWatch) answers() []*study.Record {
-	out := make([]*study.Record, len(w.cells))
-	for i, c := range w.cells {
-		out[i], _ = study.Find(w.reg.Records(), c, w.spec.Code) // the sweep itself tells of an error
-	}
-	return out
-}
-
-// all returns the records of everything a descent has come to.
-func (w *sweepWatch) all() []*study.Record {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	return w.answers()
-}
-
-func (w *sweepWatch) Began(c *study.Cell, _ string) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	w.add(c)
-}
-
-func (w *sweepWatch) Step(c *study.Cell, i run.StepInfo) {
-	w.mu.Lock()
-	before := w.steps[c.Key()]
-	w.steps[c.Key()] = i.Step
-	w.done += i.Step - before
-	done := w.done
-	w.mu.Unlock()
-	w.bar.set(done, fmt.Sprintf("%d steps, now %s seed %d step %d/%d", done, c.Label(), c.Seed, i.Step, i.Steps))
-}
-
-func (w *sweepWatch) Note(c *study.Cell, text string) {
-	if w.lines {
-		w.a.notef("%s seed %d: %s", c.Label(), c.Seed, text)
-	}
-}
-
-// record prints a cell that ended. It is called one at a time, when the registry has it.
-func (w *sweepWatch) record(r *study.Record) {
-	if !w.lines {
-		return
-	}
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	answers := w.answers()
-	ended := 0
-	for _, x := range answers {
-		if x != nil {
-			ended++
-		}
-	}
-	best := ""
-	if g := study.BestOf(study.Groups(w.cells, answers)); g != nil {
-		best = fmt.Sprintf("  best %s (%s)", withSpread(g), g.Label)
-	}
-	loss := r.Val
-	if loss == nil {
-		loss = r.Loss
-	}
-	var out io.Writer = w.a.out
-	if w.bar.all != nil {
-		out = w.bar.all // above the bar
-	}
-	fmt.Fprintf(out, "%d/%d  %-8s loss %s  %s  %s seed %d%s\n", ended, len(w.cells), r.Status, number(loss), round(seconds(r.Seconds)), r.Label, r.Seed, best)
-	if r.Status != study.Done {
-		w.a.notef("%s seed %d is %s: %s", r.Label, r.Seed, r.Status, r.Reason)
-	}
-}
-
-func (w *sweepWatch) end(ok bool) { w.bar.end(ok) }
