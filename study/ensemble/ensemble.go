@@ -12,6 +12,7 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"runtime"
 
 	"refrain/gpu"
 	"refrain/internal/par"
@@ -167,6 +168,7 @@ func (f *forward) run(ctx context.Context, m Member, from, to int64, visit func(
 	if err := f.x.Load(ctx, w); err != nil {
 		return fmt.Errorf("%s: %w", m.Name, err)
 	}
+	runtime.GC() // or the members that have passed add up until a collection happens to come
 	if _, err := f.x.Run(ctx, f.data.Set, from, to, visit); err != nil {
 		return fmt.Errorf("%s: %w", m.Name, err)
 	}

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"runtime"
 	"strings"
 
 	"refrain/internal/run"
@@ -30,6 +31,7 @@ func openMember(ctx context.Context, path string, overrides []string) (*opened, 
 		return nil, fmt.Errorf("member %s: %w", path, err)
 	}
 	m.Weights = nil
+	runtime.GC() // the checkpoint lay in memory whole, with its optimizer
 	if m.Report != nil && len(m.Report.Skipped) > 0 {
 		return nil, dataError("member %s: %v; this would be an older model than was trained: restore it, or name the checkpoint %s if that is meant", path, m.Report, m.Path)
 	}
