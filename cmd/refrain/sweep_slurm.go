@@ -50,10 +50,11 @@ const slurmScript = `#!/bin/sh
 cd %s || exit 1
 %s --cell "$SLURM_ARRAY_TASK_ID" &
 task=$!
-trap 'kill -TERM $task' TERM
+stopped=
+trap 'stopped=1; kill -TERM $task' TERM
 wait $task
 code=$?
-if [ $code -gt 128 ] && kill -0 $task 2>/dev/null; then
+if [ "$stopped" ]; then
 	wait $task # the trap ended the first wait
 	code=$?
 fi
