@@ -49,8 +49,9 @@ const trainPrefix = "train:"
 // Phase is a part of an ingest, in the order they run.
 type Phase string
 
-// The phases. Fingerprint reads all inputs; Choose, Count and Merge happen only
-// when a tokenizer is trained.
+// The phases. Fingerprint reads the inputs that were not read and hashed before: all of
+// them when the store has no name or is there already, else, at the end, what is no plain
+// text. Choose, Count and Merge happen only when a tokenizer is trained.
 const (
 	PhaseFingerprint Phase = "fingerprint" // bytes of the inputs
 	PhaseChoose      Phase = "choose"      // find the documents kept for validation
@@ -194,6 +195,7 @@ type ingest struct {
 	vocab  int    // of the tokenizer to train; 0: it comes from a file,
 	file   []byte // which holds this
 	tok    *tokenize.Tokenizer
+	print  *tokens.Fingerprint // nil until it was asked for
 }
 
 func (g *ingest) run(ctx context.Context) (*IngestResult, error) {
@@ -209,7 +211,7 @@ func (g *ingest) run(ctx context.Context) (*IngestResult, error) {
 		}
 		load.Go(func() { loadErr = g.load(g.c.Tokenizer, g.file) })
 	}
-	digest, list, err := g.look(ctx)
+	err := g.look(ctx)
 	load.Wait()
 	if err != nil {
 		return nil, err
@@ -229,7 +231,7 @@ func (g *ingest) run(ctx context.Context) (*IngestResult, error) {
 	}
 	res, err := tokens.Prepare(ctx, tokens.PrepareConfig{
 		Out: g.c.Out, Source: src, Tokenizer: g.tok, Val: g.c.Val, Workers: g.c.Workers,
-		InputDigest: digest, Inputs: list, Policies: g.policies(),
+		Fingerprint: g.fingerprint, Policies: g.policies(),
 		Counts: func() map[string]int64 {
 			counts := map[string]int64{}
 			for _, n := range src.Report().Skipped {
@@ -251,16 +253,20 @@ func (g *ingest) run(ctx context.Context) (*IngestResult, error) {
 	return r, nil
 }
 
-// look finds the inputs, fingerprints them and chooses the folder.
-func (g *ingest) look(ctx context.Context) (digest string, list []store.Input, err error) {
+// look finds the inputs and chooses the folder.
+func (g *ingest) look(ctx context.Context) (err error) {
 	if g.inputs, err = shards.DiscoverHeld(g.c.Inputs, g.c.Options, holdBytes()); err != nil {
-		return "", nil, err
+		return err
 	}
 	g.size = textSize(g.inputs)
-	if digest, list, err = g.fingerprint(ctx); err != nil {
-		return "", nil, err
+	if g.c.Out != "" {
+		return nil
 	}
-	return digest, list, g.place(digest)
+	fp, err := g.fingerprint(ctx)
+	if err != nil {
+		return err
+	}
+	return g.place(fp.Digest)
 }
 
 // check finds what is wrong with the request itself.
@@ -306,14 +312,17 @@ func textSize(inputs []shards.Input) int64 {
 	return n
 }
 
-// fingerprint reads everything once and returns the digest of it all, and of
-// every argument by itself. A pipe has none, so what comes from one is never
-// found again.
-func (g *ingest) fingerprint(ctx context.Context) (string, []store.Input, error) {
-	if slices.ContainsFunc(g.inputs, func(in shards.Input) bool { return in.Size < 0 }) {
-		return "", nil, nil
+// fingerprint returns the digest of all inputs, and of every argument by itself, once
+// for all. It reads what nobody has read and hashed yet. A pipe has none, so what comes
+// from one is never found again.
+func (g *ingest) fingerprint(ctx context.Context) (tokens.Fingerprint, error) {
+	if g.print != nil {
+		return *g.print, nil
 	}
-	var list []store.Input
+	var fp tokens.Fingerprint
+	if slices.ContainsFunc(g.inputs, func(in shards.Input) bool { return in.Size < 0 }) {
+		return fp, nil
+	}
 	total := sha256.New()
 	for from := 0; from < len(g.inputs); {
 		to := from
@@ -325,12 +334,14 @@ func (g *ingest) fingerprint(ctx context.Context) (string, []store.Input, error)
 		g.c.Progress(IngestProgress{Phase: PhaseFingerprint, Total: g.size})
 		d, err := shards.Digest(ctx, part)
 		if err != nil {
-			return "", nil, err
+			return fp, err
 		}
-		list = append(list, manifestInput(part, d))
+		fp.Inputs = append(fp.Inputs, manifestInput(part, d))
 		fmt.Fprintf(total, "%s\n", d)
 	}
-	return hex.EncodeToString(total.Sum(nil)), list, nil
+	fp.Digest = hex.EncodeToString(total.Sum(nil))
+	g.print = &fp
+	return fp, nil
 }
 
 // manifestInput is what a manifest says about an argument. It must follow from the
@@ -533,6 +544,9 @@ func (g *ingest) texts(ctx context.Context, phase Phase) func(yield func([]byte,
 					}
 					return
 				}
+			}
+			if b.Free != nil {
+				b.Free()
 			}
 			prog.Docs, prog.Done = prog.Docs+int64(len(b.Docs)), prog.Done+b.Bytes
 			g.c.Progress(prog)

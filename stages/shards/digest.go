@@ -19,7 +19,9 @@ import (
 //
 // It notes in inputs the size and modification time of every file: a Source of
 // these inputs stops when a file is no longer the one that was fingerprinted, since
-// its documents would stand under the name of others.
+// its documents would stand under the name of others. After a Source has read the inputs
+// it is the other way round: Digest takes the hashes of plain texts that the Source
+// noted, reads the other files, and fails when one is no longer what the Source read.
 func Digest(ctx context.Context, inputs []Input) (string, error) {
 	total := sha256.New()
 	part := func(b []byte) {
@@ -67,8 +69,7 @@ func digestFile(ctx context.Context, at *folders, in *Input) ([]byte, error) {
 	if at.buf == nil {
 		at.buf = make([]byte, 256<<10)
 	}
-	before, err := stateOf(in, f)
-	if err != nil {
+	if err := in.note(f); err != nil {
 		return nil, err
 	}
 	h := sha256.New()
@@ -79,7 +80,6 @@ func digestFile(ctx context.Context, at *folders, in *Input) ([]byte, error) {
 		}
 		return nil, fmt.Errorf("shards: %s: %w", in.Path, err)
 	}
-	in.digested = &before
 	if err := in.unchanged(f); err != nil {
 		return nil, err
 	}
@@ -106,17 +106,23 @@ func stateOf(in *Input, f *os.File) (state, error) {
 	return state{info.Size(), info.ModTime().UnixNano()}, nil
 }
 
-// unchanged is an error when the open file is not as Digest read it. Without a
-// digest there is nothing to compare.
-func (in *Input) unchanged(f *os.File) error {
-	if in.digested == nil {
-		return nil
+// note remembers the state of the open file, or compares it with what is remembered.
+func (in *Input) note(f *os.File) error {
+	if in.seen != nil {
+		return in.unchanged(f)
 	}
+	now, err := stateOf(in, f)
+	in.seen = &now
+	return err
+}
+
+// unchanged is an error when the open file is not as it was when it was first read.
+func (in *Input) unchanged(f *os.File) error {
 	now, err := stateOf(in, f)
 	if err != nil {
 		return err
 	}
-	was := *in.digested
+	was := *in.seen
 	if now == was {
 		return nil
 	}

@@ -30,8 +30,8 @@ type Input struct {
 	stdin  bool
 	walked bool // met while walking, not named by the user
 
-	digested *state // when Digest read it; nil before
-	held     *held  // its content, when DiscoverHeld kept it
+	seen *state // when it was first read whole; nil before
+	held *held  // its hash, known from reading, and perhaps its content
 }
 
 // Discover expands files, folders, glob patterns and "-" (standard input) into
@@ -50,7 +50,7 @@ func Discover(inputs []string, o Options) ([]Input, error) { return discover(inp
 // their content, as long as it all fits into limit bytes. Digest and a Source then take
 // it from memory: a folder of small files is opened once instead of three times, on all
 // cores. What comes out is the same, except that a file written to afterwards counts as
-// it was. The memory is free when the inputs are.
+// it was. Only files up to 16 KB are kept. The memory is free when the inputs are.
 func DiscoverHeld(inputs []string, o Options, limit int64) ([]Input, error) {
 	var r room
 	r.left.Store(limit)

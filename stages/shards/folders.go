@@ -22,8 +22,8 @@ type folders struct {
 	path string   // of sub below root, with slashes
 	dir  *os.File // sub again, where look needs it
 
-	head, whole, buf []byte // scratch of classify, hold and digestFile
-	room             *room  // for hold
+	head, buf []byte // scratch of classify and digestFile
+	room      *room  // for hold
 }
 
 func (f *folders) close() {
@@ -46,14 +46,8 @@ func (f *folders) leave() {
 	}
 }
 
-// lookedAt is a file that look opens.
-type lookedAt interface {
-	io.ReadSeekCloser
-	state() (state, error) // as it is now
-}
-
 // lookSlowly is look in the way of open.
-func (f *folders) lookSlowly(in *Input) (lookedAt, int64, error) {
+func (f *folders) lookSlowly(in *Input) (io.ReadSeekCloser, int64, error) {
 	file, err := f.open(in)
 	if err != nil {
 		return nil, 0, err
@@ -63,15 +57,8 @@ func (f *folders) lookSlowly(in *Input) (lookedAt, int64, error) {
 		file.Close()
 		return nil, 0, err
 	}
-	return plainFile{file, in}, st.size, nil
+	return file, st.size, nil
 }
-
-type plainFile struct {
-	*os.File
-	in *Input
-}
-
-func (f plainFile) state() (state, error) { return stateOf(f.in, f.File) }
 
 // open opens an input, below its folder when it was met in a walk, so that a
 // link swapped in later cannot lead elsewhere.

@@ -3,14 +3,11 @@ package shards
 import (
 	"bytes"
 	"crypto/sha256"
-	"errors"
-	"fmt"
-	"io"
 	"sync/atomic"
 	"unicode/utf8"
 )
 
-// held is what is known of a text file that was read whole when it was found.
+// held is what is known of a text file that was read whole.
 type held struct {
 	text []byte // the bytes of the file, which nobody writes to; nil when they are to be read again
 	sum  [sha256.Size]byte
@@ -33,58 +30,18 @@ func (r *room) take(n int64) bool {
 	return true
 }
 
-const (
-	// holdHead is how much of a file that may be held is read at once: all of most.
-	holdHead = 64 << 10
-	// holdMost is the largest file whose text is kept. To read a larger one again takes
-	// less time than the fresh memory that would keep it.
-	holdMost = 16 << 10
-	// knowMost is the largest file that is read when it is found: the memory for it stays
-	// with each goroutine.
-	knowMost = 4 << 20
-)
+// holdMost is the largest file whose text is kept. To open and read a larger one again
+// takes less time than the fresh memory that would keep it.
+const holdMost = 16 << 10
 
-// hold reads the rest of a text file behind start, its first bytes, and notes the hash,
-// so that nobody need take it again. The text of a small file stays in memory while there
-// is room for it. Such a file counts as it was then, whatever is written to it later; a
-// larger one must stay the same.
-func (in *Input) hold(at *folders, f lookedAt, start []byte, o Options) error {
-	n := in.Size
+// hold keeps the text of a small file, all of which is in start, while there is room for
+// it. Such a file counts as it was then, whatever is written to it later.
+func (in *Input) hold(at *folders, start []byte, o Options) {
 	// An empty file may be one whose size is not known beforehand. One over MaxDoc is
-	// not taken either, since reading it ends in a fault.
-	if n < int64(max(len(start), 1)) || n > min(o.MaxDoc, knowMost) || at.room == nil {
-		return nil
+	// not kept either, since reading it ends in a fault. One that grew or shrank since
+	// its size was asked for is read when its turn comes.
+	if n := int64(len(start)); n == 0 || n != in.Size || n > min(o.MaxDoc, holdMost) || !at.room.take(n) {
+		return
 	}
-	before, err := f.state()
-	if err != nil {
-		return fmt.Errorf("shards: %s: %w", in.Path, err)
-	}
-	text := start
-	if n > int64(len(start)) {
-		if at.whole == nil { // all at once: what is not written to is no memory yet
-			at.whole = make([]byte, knowMost)
-		}
-		text = at.whole[:n]
-		from := copy(text, start)
-		more, err := io.ReadFull(f, text[from:])
-		if err != nil && !errors.Is(err, io.EOF) && !errors.Is(err, io.ErrUnexpectedEOF) {
-			return fmt.Errorf("shards: %s: %w; check that the file is readable", in.Path, err)
-		}
-		text = text[:from+more] // shorter when the file was cut since its size was asked for
-	}
-	h := &held{sum: sha256.Sum256(text), utf8: utf8.Valid(text)}
-	if n <= holdMost && at.room.take(n) {
-		h.text = bytes.Clone(text)
-	} else {
-		after, err := f.state()
-		if err != nil {
-			return fmt.Errorf("shards: %s: %w", in.Path, err)
-		}
-		if after != before || after.size != int64(len(text)) {
-			return nil // it is being written to; Digest will tell
-		}
-		in.digested = &after
-	}
-	in.Size, in.held = int64(len(text)), h
-	return nil
+	in.held = &held{bytes.Clone(start), sha256.Sum256(start), utf8.Valid(start)}
 }

@@ -12,7 +12,7 @@ import (
 // poller and the file's state, than the kernel does; so a file in a folder that is held
 // open is opened by its name alone, no link followed. Whatever else it is goes the way
 // of open, with that one's errors.
-func (f *folders) look(in *Input) (lookedAt, int64, error) {
+func (f *folders) look(in *Input) (io.ReadSeekCloser, int64, error) {
 	if file, size, ok := f.lookRaw(in); ok {
 		return file, size, nil
 	}
@@ -50,14 +50,6 @@ func (f *folders) lookRaw(in *Input) (rawFile, int64, bool) {
 
 // rawFile is the descriptor of a regular file.
 type rawFile int
-
-func (f rawFile) state() (state, error) {
-	var st unix.Stat_t
-	if err := unix.Fstat(int(f), &st); err != nil {
-		return state{}, os.NewSyscallError("fstat", err)
-	}
-	return state{st.Size, st.Mtim.Nano()}, nil
-}
 
 // Read implements io.Reader.
 func (f rawFile) Read(p []byte) (int, error) {

@@ -116,12 +116,12 @@ func (in *Input) classify(at *folders, o Options) error {
 	defer f.Close()
 	in.Size = size
 	if at.head == nil {
-		at.head = make([]byte, holdHead)
+		at.head = make([]byte, holdMost)
 	}
 	// A small file that may be held is read whole, with one call where it keeps its size.
 	start := at.head[:sniffBytes]
-	if at.room != nil && size > sniffBytes {
-		start = at.head[:min(size, holdHead)]
+	if at.room != nil && sniffBytes < size && size <= holdMost {
+		start = at.head[:size]
 	}
 	if 0 < size && size <= int64(len(start)) {
 		start = start[:size]
@@ -167,7 +167,8 @@ func (in *Input) classify(at *folders, o Options) error {
 	if err := in.classifyText(o, head, full, headErr); err != nil || in.Skip != "" || in.Compression != compNone {
 		return err
 	}
-	return in.hold(at, f, start, o)
+	in.hold(at, start, o)
+	return nil
 }
 
 // classifyText applies the rule for text: no NUL byte in the head, and UTF-8

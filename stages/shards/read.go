@@ -4,10 +4,12 @@ import (
 	"bufio"
 	"bytes"
 	"context"
+	"crypto/sha256"
 	"errors"
 	"fmt"
 	"io"
 	"os"
+	"unicode/utf8"
 )
 
 // input reads one input to its end.
@@ -23,16 +25,20 @@ func (r *run) input() error {
 		return err
 	}
 	defer f.Close()
-	if err := r.in.unchanged(f); err != nil {
+	first := r.in.seen == nil
+	if err := r.in.note(f); err != nil {
 		return err
 	}
 	err = r.file(f)
 	if cause := context.Cause(r.ctx); cause != nil {
 		return cause
 	}
-	// A change on the way explains whatever else is wrong with the file.
-	if changed := r.in.unchanged(f); changed != nil {
-		return changed
+	// A change on the way explains whatever else is wrong with the file. Nothing was
+	// promised of a file that is read for the first time.
+	if !first {
+		if changed := r.in.unchanged(f); changed != nil {
+			return changed
+		}
 	}
 	return err
 }
@@ -54,9 +60,6 @@ func (r *run) file(f *os.File) error {
 func (r *run) kind(k Kind, plain io.Reader) error {
 	switch k {
 	case KindText:
-		if r.in.held != nil {
-			return r.known(plain)
-		}
 		return r.text(plain)
 	case KindJSONL:
 		return r.jsonl(plain)
@@ -70,6 +73,17 @@ func (r *run) kind(k Kind, plain io.Reader) error {
 
 // text reads a whole file as one document.
 func (r *run) text(src io.Reader) error {
+	if n := r.in.Size; 0 < n && n <= r.o.MaxDoc && r.in.Compression == compNone {
+		// In one piece into memory of the block, which most often is all.
+		buf, err := readUpTo(r.space(int(n)+1), src, n+1)
+		if err != nil {
+			return r.brokenStream(place{}, err)
+		}
+		if int64(len(buf)) == n {
+			return r.take(place{}, 0, trimBOM(r.carved(buf)), false, r.in.hashed(buf))
+		}
+		src = io.MultiReader(bytes.NewReader(bytes.Clone(buf)), src) // it is not as large as it was
+	}
 	buf, err := readUpTo(r.scratch[:0], src, r.o.MaxDoc+int64(len(bom))+1)
 	r.scratch = buf
 	if err != nil {
@@ -78,19 +92,13 @@ func (r *run) text(src io.Reader) error {
 	return r.document(place{}, 0, trimBOM(buf))
 }
 
-// known reads a text file whose hash is known into memory of the block. When the file
-// has changed since, the caller's comparison tells.
-func (r *run) known(src io.Reader) error {
-	buf, err := readUpTo(r.space(int(r.in.Size)+1), src, r.in.Size+1)
-	if err != nil {
-		return r.brokenStream(place{}, err)
+// hashed is what is known of a file that holds text. The hash is taken once: a file that
+// was read before is the same.
+func (in *Input) hashed(text []byte) *held {
+	if in.held == nil {
+		in.held = &held{sum: sha256.Sum256(text), utf8: utf8.Valid(text)}
 	}
-	if int64(len(buf)) != r.in.Size {
-		return nil
-	}
-	file := *r.in.held
-	file.text = r.carved(buf)
-	return r.take(place{}, 0, trimBOM(buf), false, &file)
+	return &held{text, in.held.sum, in.held.utf8}
 }
 
 // readUpTo appends what src holds to dst, at most limit bytes.

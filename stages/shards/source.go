@@ -33,7 +33,8 @@ type Source struct {
 var _ pipeline.Stage[struct{}, *item.Docs] = (*Source)(nil)
 
 // New makes a Source of inputs found by Discover. Bad options are reported by
-// Run. The slice is not changed and must not be changed while Run runs.
+// Run. Run notes in the inputs what Digest needs to know of texts it has read; nobody
+// else may use the slice meanwhile.
 func New(inputs []Input, o Options) *Source {
 	return &Source{inputs: inputs, o: o.withDefaults(), err: o.Validate()}
 }

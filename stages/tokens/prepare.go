@@ -44,13 +44,13 @@ type PrepareConfig struct {
 	// CacheBytes is the size of each encoder's word cache.
 	CacheBytes int
 
-	// InputDigest identifies the content of the inputs. With it, an ingest whose
+	// Fingerprint, when not nil, says what the inputs hold. With it, an ingest whose
 	// store is there already, made from the same inputs by the same tokenizer and
-	// policies, does nothing. Empty means never.
-	InputDigest string
-	// Inputs and Policies are written to the manifest; Policies, such as what
-	// happens to invalid UTF-8, take part in the key.
-	Inputs   []store.Input
+	// policies, does nothing. It is asked before anything else when Out is there, and
+	// otherwise after the source has ended, which by then may know the answer.
+	Fingerprint func(context.Context) (Fingerprint, error)
+	// Policies, such as what happens to invalid UTF-8, are written to the manifest and
+	// take part in the key.
 	Policies map[string]string
 	// Counts, when not nil, is asked after the source has ended what it left out,
 	// by reason.
@@ -61,6 +61,12 @@ type PrepareConfig struct {
 	Progress func(Progress)
 	// FS is where the store is written; nil is the operating system's.
 	FS fsx.FS
+}
+
+// Fingerprint identifies the content of the inputs.
+type Fingerprint struct {
+	Digest string        // "" when it cannot be known: the store is then never found again
+	Inputs []store.Input // for the manifest
 }
 
 // Result is what an ingest made or found.
@@ -96,11 +102,15 @@ func (c *PrepareConfig) fill() error {
 	return errors.Join(errs...)
 }
 
-// key is the SHA-256 of everything that decides the bytes of the store; "" when
-// the inputs have no digest.
-func (c *PrepareConfig) key() (string, error) {
-	if c.InputDigest == "" {
-		return "", nil
+// key is the SHA-256 of everything that decides the bytes of the store, "" when
+// the inputs have no digest, beside what is known of the inputs.
+func (c *PrepareConfig) key(ctx context.Context) (string, Fingerprint, error) {
+	if c.Fingerprint == nil {
+		return "", Fingerprint{}, nil
+	}
+	fp, err := c.Fingerprint(ctx)
+	if err != nil || fp.Digest == "" {
+		return "", fp, err
 	}
 	hash := c.Tokenizer.Hash()
 	b, err := json.Marshal(struct {
@@ -110,9 +120,9 @@ func (c *PrepareConfig) key() (string, error) {
 		Boundary  store.Boundary    `json:"boundary"`
 		Val       string            `json:"val"`
 		Policies  map[string]string `json:"policies"`
-	}{1, c.InputDigest, hex.EncodeToString(hash[:]), *c.Boundary, c.Val.String(), c.Policies})
+	}{1, fp.Digest, hex.EncodeToString(hash[:]), *c.Boundary, c.Val.String(), c.Policies})
 	sum := sha256.Sum256(b)
-	return hex.EncodeToString(sum[:]), err
+	return hex.EncodeToString(sum[:]), fp, err
 }
 
 // Prepare runs source, encoders and writers in one pipeline and leaves the folder
@@ -126,11 +136,7 @@ func Prepare(ctx context.Context, c PrepareConfig) (*Result, error) {
 	if err := c.fill(); err != nil {
 		return nil, err
 	}
-	key, err := c.key()
-	if err != nil {
-		return nil, err
-	}
-	if r, err := c.cached(key); r != nil || err != nil {
+	if r, err := c.cached(ctx); r != nil || err != nil {
 		return r, err
 	}
 	out := filepath.Clean(c.Out)
@@ -138,7 +144,7 @@ func Prepare(ctx context.Context, c PrepareConfig) (*Result, error) {
 	if err != nil {
 		return nil, err
 	}
-	r, err := c.fillFolder(ctx, tmp, key)
+	r, err := c.fillFolder(ctx, tmp)
 	if err != nil {
 		if rmErr := store.AbandonPartial(c.FS, tmp, lock); rmErr != nil {
 			err = fmt.Errorf("%w (and its unfinished folder stays: %v)", err, rmErr)
@@ -152,9 +158,13 @@ func Prepare(ctx context.Context, c PrepareConfig) (*Result, error) {
 }
 
 // cached returns the store at c.Out when it is the one that is asked for.
-func (c *PrepareConfig) cached(key string) (*Result, error) {
+func (c *PrepareConfig) cached(ctx context.Context) (*Result, error) {
 	taken, err := fsx.Exists(c.FS, c.Out)
 	if err != nil || !taken {
+		return nil, err
+	}
+	key, _, err := c.key(ctx)
+	if err != nil {
 		return nil, err
 	}
 	exists := func(why string) error {
@@ -177,7 +187,7 @@ func (c *PrepareConfig) cached(key string) (*Result, error) {
 }
 
 // fillFolder writes everything into tmp.
-func (c *PrepareConfig) fillFolder(ctx context.Context, tmp, key string) (*Result, error) {
+func (c *PrepareConfig) fillFolder(ctx context.Context, tmp string) (*Result, error) {
 	hash := c.Tokenizer.Hash()
 	meta := func(side string) store.Meta {
 		policies := map[string]string{"validation": c.Val.String(), "documents": side}
@@ -186,7 +196,7 @@ func (c *PrepareConfig) fillFolder(ctx context.Context, tmp, key string) (*Resul
 		}
 		return store.Meta{
 			Vocab: c.Tokenizer.VocabSize(), TokenizerHash: hex.EncodeToString(hash[:]), Boundary: *c.Boundary,
-			Key: key, Inputs: c.Inputs, Policies: policies,
+			Policies: policies,
 		}
 	}
 	s := &splitter{val: c.Val, room: maxHeld, countText: c.textBytes}
@@ -209,6 +219,15 @@ func (c *PrepareConfig) fillFolder(ctx context.Context, tmp, key string) (*Resul
 	stats, err := w.run(ctx)
 	if err != nil {
 		return nil, err
+	}
+	key, fp, err := c.key(ctx)
+	if err != nil {
+		return nil, err
+	}
+	for _, to := range []*store.Writer{s.trainTo, s.valTo} {
+		if to != nil {
+			to.Meta().Key, to.Meta().Inputs = key, fp.Inputs
+		}
 	}
 	counts := map[string]int64{"no_text": w.empty}
 	if c.Counts != nil {

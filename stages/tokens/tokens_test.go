@@ -88,11 +88,15 @@ func trained(t testing.TB) *tokenize.Tokenizer {
 	return tok
 }
 
+func printOf(digest string) func(context.Context) (Fingerprint, error) {
+	return func(context.Context) (Fingerprint, error) { return Fingerprint{Digest: digest}, nil }
+}
+
 func config(t testing.TB, tok *tokenize.Tokenizer, out string, texts []string) PrepareConfig {
 	t.Helper()
 	return PrepareConfig{
 		Out: out, Source: source(blocks(texts, 4)), Tokenizer: tok, Workers: 2, CacheBytes: 1 << 16,
-		InputDigest: fmt.Sprintf("%x", sha256.Sum256([]byte(strings.Join(texts, "\x00")))),
+		Fingerprint: printOf(fmt.Sprintf("%x", sha256.Sum256([]byte(strings.Join(texts, "\x00"))))),
 		Policies:    map[string]string{"invalid_utf8": "fail"},
 	}
 }
@@ -344,8 +348,8 @@ func TestCache(t *testing.T) {
 		t.Errorf("%+v", again)
 	}
 	for name, change := range map[string]func(*PrepareConfig){
-		"inputs":   func(c *PrepareConfig) { c.InputDigest = "other" },
-		"nothing":  func(c *PrepareConfig) { c.InputDigest = "" },
+		"inputs":   func(c *PrepareConfig) { c.Fingerprint = printOf("other") },
+		"nothing":  func(c *PrepareConfig) { c.Fingerprint = nil },
 		"split":    func(c *PrepareConfig) { c.Val.Seed++ },
 		"policy":   func(c *PrepareConfig) { c.Policies = map[string]string{"invalid_utf8": "skip"} },
 		"boundary": func(c *PrepareConfig) { c.Boundary = &store.Boundary{} },

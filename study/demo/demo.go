@@ -146,7 +146,10 @@ func (d *demo) prepare(ctx context.Context) error {
 	}
 	r, err := tokens.Prepare(ctx, tokens.PrepareConfig{
 		Out: d.store, Source: d.corpus.source(), Tokenizer: d.tok, Val: val,
-		Workers: runtime.GOMAXPROCS(0), CacheBytes: 4 << 20, InputDigest: d.corpus.digest(),
+		Workers: runtime.GOMAXPROCS(0), CacheBytes: 4 << 20,
+		Fingerprint: func(context.Context) (tokens.Fingerprint, error) {
+			return tokens.Fingerprint{Digest: d.corpus.digest()}, nil
+		},
 	})
 	if err != nil {
 		return fmt.Errorf("store: %w", err)
