@@ -34,7 +34,7 @@ type IngestConfig struct {
 // turns. Figures are medians over rounds, of wall time; the ratios are inside a round:
 //
 //	of-encoder       encoder's wall time over that of the whole
-//	store-of-encoder the same for the part between the fingerprint and the end
+//	store-of-encoder the same for the part after the files were found
 //	of-encoder-CPU   encoder's CPU time over that of the whole, on any number of cores
 func Ingest(ctx context.Context, c IngestConfig, emit func(Line)) error {
 	blocks, size, err := readBlocks(ctx, c.Inputs, c.Options)

@@ -52,7 +52,8 @@ done
 for m in 1M 3M 11M; do measure step --scale devices --preset micro-$m --count 7; done
 measure kernels
 measure precision --count 8
-measure tokenizer --count 5 --compare peers --peer tokenizers --bytes 8000000
+measure tokenizer --count 5 --compare peers --peer gigatoken --corpus "$(go env GOROOT)" --corpus "$(go env GOMODCACHE)" --bytes 250000000
+measure tokenizer --count 3 --compare peers --peer tiktoken,tokenizers --bytes 16000000
 measure loader --tiers T0 --count 15
 measure loader --tiers T0 --count 15 --seq 4096
 measure loader --tiers T1,T2,T4 --count 7 --compare peers

@@ -192,7 +192,7 @@ func loaderFigures() (out []figure) {
 func ingestFigures() (out []figure) {
 	add := func(f figure) { out = append(out, f) }
 	add(figure{what: "ingest, of the encoder alone, wall time", pattern: "Ingest/.*/prepare", unit: "of-encoder", form: "%.2f", bar: "0.6", command: "bench ingest"})
-	add(figure{what: "ingest after the fingerprint, of the encoder alone", pattern: "Ingest/.*/prepare", unit: "store-of-encoder", form: "%.2f", bar: "0.8", command: "bench ingest"})
+	add(figure{what: "ingest after its files were found, of the encoder alone", pattern: "Ingest/.*/prepare", unit: "store-of-encoder", form: "%.2f", bar: "0.8", command: "bench ingest"})
 	for _, p := range IngestPeers() {
 		add(figure{what: "ingest against " + p.Name, pattern: "Ingest/.*/peer=" + p.Name, unit: "ours-x", form: "%.3g", bar: "15", command: "bench ingest --compare peers"})
 	}
