@@ -15,9 +15,9 @@ func TestTiles(t *testing.T) {
 		if strings.HasSuffix(l.Name, "/best") {
 			best[part(l.Name, "precision=")]++
 		}
-		// No loop is faster than its own instructions; the margin is for what else the
-		// machine does between two samples.
-		if x, ok := l.Get("of-peak"); !ok || x <= 0 || x > 1.5 {
+		// How large it is says the machine: the peak of plain Go is that of one loop, which
+		// compilers and processors may make slower than a tile.
+		if x, ok := l.Get("of-peak"); !ok || !(x > 0) {
 			t.Errorf("%v", l)
 		}
 	})
