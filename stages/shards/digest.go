@@ -112,8 +112,11 @@ func (in *Input) note(f *os.File) error {
 		return in.unchanged(f)
 	}
 	now, err := stateOf(in, f)
+	if err != nil {
+		return err
+	}
 	in.seen = &now
-	return err
+	return nil
 }
 
 // unchanged is an error when the open file is not as it was when it was first read.
