@@ -12,6 +12,8 @@ import (
 	"strings"
 	"time"
 
+	"gonum.org/v1/gonum/stat"
+
 	"refrain/internal/run"
 	"refrain/internal/run/config"
 	"refrain/stages/shards"
@@ -80,24 +82,11 @@ func compare(pairs []pair) []Metric {
 	for _, p := range pairs {
 		diffs, wide = append(diffs, p.bf16-p.f32), append(wide, p.f32)
 	}
-	mean, sd := meanAndDeviation(diffs)
-	_, spread := meanAndDeviation(wide)
+	mean, sd := stat.MeanStdDev(diffs, nil)
+	spread := stat.StdDev(wide, nil)
 	lo, _, hi := Quartiles(diffs)
 	return []Metric{{mean, "nats-diff"}, {lo, "nats-diff-q1"}, {hi, "nats-diff-q3"},
-		{sd / math.Sqrt(float64(len(pairs))), "nats-diff-se"}, {spread, "nats-spread"}, {math.Abs(mean) / spread, "diff/spread"}}
-}
-
-// meanAndDeviation returns the mean and the standard deviation of a sample of at
-// least two.
-func meanAndDeviation(v []float64) (mean, sd float64) {
-	for _, x := range v {
-		mean += x
-	}
-	mean /= float64(len(v))
-	for _, x := range v {
-		sd += (x - mean) * (x - mean)
-	}
-	return mean, math.Sqrt(sd / float64(len(v)-1))
+		{stat.StdErr(sd, float64(len(pairs))), "nats-diff-se"}, {spread, "nats-spread"}, {math.Abs(mean) / spread, "diff/spread"}}
 }
 
 // prepare makes the token store and returns its folder.

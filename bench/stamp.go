@@ -7,6 +7,8 @@ import (
 	"regexp"
 	"runtime/debug"
 	"strings"
+
+	"refrain/internal/run"
 )
 
 // How a program came to be, in Record.Built.
@@ -14,9 +16,6 @@ const (
 	builtByBuild = "go build"
 	builtByRun   = "go run" // or go test
 )
-
-// dirtyMark ends a revision whose source was changed.
-const dirtyMark = "+dirty"
 
 // stamp says which code this program is and how it was built. go build keeps the
 // revision; go run does not, so then git is asked, if the program runs in a source
@@ -35,18 +34,10 @@ func stamp() (code, built string) {
 
 // stampOf is stamp of what it looks at.
 func stampOf(info *debug.BuildInfo, exe string, git func() (string, bool)) (code, built string) {
-	rev, dirty := "", ""
-	for _, s := range info.Settings {
-		switch {
-		case s.Key == "vcs.revision":
-			rev = s.Value
-		case s.Key == "vcs.modified" && s.Value == "true":
-			dirty = dirtyMark
-		}
-	}
+	rev := run.Revision(info)
 	switch {
 	case rev != "":
-		return rev + dirty, builtByBuild
+		return rev, builtByBuild
 	case ofGoRun(exe):
 		if rev, ok := git(); ok {
 			return rev, builtByRun
@@ -90,7 +81,7 @@ func gitRevision() (string, bool) {
 	code := strings.TrimSpace(string(rev))
 	changed, err := exec.Command("git", "-C", top, "status", "--porcelain", "--", ".", ":(exclude)bench/results", ":(exclude)docs").Output()
 	if err != nil || len(changed) > 0 {
-		code += dirtyMark
+		code += run.DirtyMark
 	}
 	return code, true
 }

@@ -1,6 +1,7 @@
 package bench
 
 import (
+	"refrain/internal/run"
 	"runtime/debug"
 	"strings"
 	"testing"
@@ -33,7 +34,7 @@ func TestStamp(t *testing.T) {
 			t.Errorf("%+v: %s, %s, git asked %d times", k, code, built, asked)
 		}
 	}
-	if rev, ok := gitRevision(); ok && len(strings.TrimSuffix(rev, dirtyMark)) < 40 {
+	if rev, ok := gitRevision(); ok && len(strings.TrimSuffix(rev, run.DirtyMark)) < 40 {
 		t.Errorf("git says %q", rev)
 	}
 	t.Chdir(t.TempDir())

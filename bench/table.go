@@ -10,6 +10,7 @@ import (
 	"strings"
 
 	"refrain/internal/fsx"
+	"refrain/internal/run"
 )
 
 // figure is a row of the table of docs/performance.md.
@@ -240,7 +241,7 @@ func Table(dir string) (string, error) {
 		if r.Forced {
 			mark, forced = " (f)", true
 		}
-		if strings.HasSuffix(r.Code, dirtyMark) {
+		if strings.HasSuffix(r.Code, run.DirtyMark) {
 			mark, dirty = mark+" (d)", true
 		}
 		fmt.Fprintf(&b, "| %s | %s | %s | `%s` | %s %.7s, %d cores, %s%s |\n", f.what, value, f.bar, f.command, r.Date[:10], r.Code, r.Cores, r.Kernels, mark)

@@ -4,9 +4,10 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"math"
 	"slices"
 	"sync"
+
+	"gonum.org/v1/gonum/stat"
 
 	"refrain/internal/run"
 )
@@ -189,23 +190,14 @@ func Groups(cells []*Cell, answers []*Record) []*Group {
 }
 
 func (g *Group) finish() {
-	n := float64(len(g.Losses))
-	if n == 0 {
+	if len(g.Losses) == 0 {
 		return
 	}
-	sum, squares := 0.0, 0.0
-	for _, l := range g.Losses {
-		sum += l
-	}
-	mean := sum / n
-	for _, l := range g.Losses {
-		squares += (l - mean) * (l - mean)
-	}
+	mean, spread := stat.MeanStdDev(g.Losses, nil)
 	if g.Missing == 0 && len(g.Trouble) == 0 {
 		g.Mean = &mean
 	}
-	if n > 1 {
-		spread := math.Sqrt(squares / (n - 1))
+	if len(g.Losses) > 1 {
 		g.Spread = &spread
 	}
 }

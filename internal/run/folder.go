@@ -295,17 +295,28 @@ func CodeVersion() string {
 	if !ok {
 		return "unknown"
 	}
+	if rev := Revision(info); rev != "" {
+		return rev
+	}
+	return info.Main.Version
+}
+
+// DirtyMark ends a revision whose source was changed.
+const DirtyMark = "+dirty"
+
+// Revision is the revision that go build kept in a binary, "" when it kept none.
+func Revision(info *debug.BuildInfo) string {
 	rev, dirty := "", ""
 	for _, s := range info.Settings {
 		switch {
 		case s.Key == "vcs.revision":
 			rev = s.Value
 		case s.Key == "vcs.modified" && s.Value == "true":
-			dirty = "+dirty"
+			dirty = DirtyMark
 		}
 	}
 	if rev == "" {
-		return info.Main.Version
+		return ""
 	}
 	return rev + dirty
 }

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"math"
 
+	"refrain/internal/run"
 	"refrain/stages/evals"
 )
 
@@ -40,21 +41,14 @@ func pair(results []outcome, a, b string) paired {
 		p.Seeds = append(p.Seeds, la[i]-lb[i])
 	}
 	var sum, tokens float64
-	n := 0.0
+	docs := make([]evals.DocLoss, len(da))
 	for i := range da {
-		if da[i].Tokens > 0 {
-			sum += da[i].Sum - db[i].Sum
-			tokens += float64(da[i].Tokens)
-			n++
-		}
+		docs[i] = evals.DocLoss{Sum: da[i].Sum - db[i].Sum, Tokens: da[i].Tokens}
+		sum += docs[i].Sum
+		tokens += float64(docs[i].Tokens)
 	}
 	p.Diff = sum / tokens
-	var ss float64
-	for i := range da {
-		r := da[i].Sum - db[i].Sum - p.Diff*float64(da[i].Tokens)
-		ss += r * r
-	}
-	p.StdErr = math.Sqrt(ss*n/(n-1)) / tokens
+	p.StdErr, _ = run.StdErr(docs)
 	return p
 }
 

@@ -10,6 +10,8 @@ import (
 	"math"
 	"slices"
 	"strings"
+
+	"gonum.org/v1/gonum/stat"
 )
 
 // Axis is one hyperparameter and the values it may take, in the order of the grid. A
@@ -278,18 +280,13 @@ func (d *descent) certificate(at Place, path []Place) *Certificate {
 
 // compare sets the paired differences over seeds.
 func (n *Neighbour) compare(o, best Outcome) {
-	pairs := min(len(o.Losses), len(best.Losses))
-	var sum, squares float64
-	for i := range pairs {
-		sum += o.Losses[i] - best.Losses[i]
+	var differences []float64
+	for i := range min(len(o.Losses), len(best.Losses)) {
+		differences = append(differences, o.Losses[i]-best.Losses[i])
 	}
-	n.Difference = sum / float64(pairs)
-	for i := range pairs {
-		e := o.Losses[i] - best.Losses[i] - n.Difference
-		squares += e * e
-	}
-	if pairs > 1 {
-		n.Spread = math.Sqrt(squares / float64(pairs-1))
-		n.Clear = n.Difference > n.Spread
+	mean, sd := stat.MeanStdDev(differences, nil)
+	n.Difference = mean
+	if len(differences) > 1 {
+		n.Spread, n.Clear = sd, mean > sd
 	}
 }

@@ -2,7 +2,6 @@ package ensemble
 
 import (
 	"fmt"
-	"slices"
 
 	"refrain/internal/num"
 	"refrain/internal/run"
@@ -49,9 +48,6 @@ type Asymptote struct {
 	Level       float64     `json:"level,omitempty"`
 }
 
-// level is the share of an interval.
-const level = 0.95
-
 // Law fits the losses of three or more nested ensembles.
 func Law(nested []*Tally, o fit.Options) (*Asymptote, error) {
 	o.Start = fit.Ensemble
@@ -96,8 +92,7 @@ func Law(nested []*Tally, o fit.Options) (*Asymptote, error) {
 	if len(ends) == 0 {
 		return a, nil
 	}
-	slices.Sort(ends)
-	cut := int((1 - level) / 2 * float64(len(ends)))
-	a.ByDocuments, a.Level = &[2]float64{ends[cut], ends[len(ends)-1-cut]}, level
+	middle := fit.Middle(ends, fit.Level)
+	a.ByDocuments, a.Level = &middle, fit.Level
 	return a, nil
 }

@@ -6,6 +6,9 @@ import (
 	"fmt"
 	"math"
 	"runtime"
+	"slices"
+
+	"gonum.org/v1/gonum/stat"
 
 	"refrain/internal/par"
 	"refrain/internal/run"
@@ -293,15 +296,10 @@ func spreads(subsets []Subset, members int) (list []SubsetSpread) {
 }
 
 func spread(x []float64) Spread {
-	s := Spread{Min: x[0], Max: x[0]}
-	for _, v := range x {
-		s.Mean += v / float64(len(x))
-		s.Min, s.Max = math.Min(s.Min, v), math.Max(s.Max, v)
+	s := Spread{Mean: x[0], Min: slices.Min(x), Max: slices.Max(x)}
+	if len(x) > 1 {
+		s.Mean, s.SD = stat.MeanStdDev(x, nil)
 	}
-	for _, v := range x {
-		s.SD += (v - s.Mean) * (v - s.Mean)
-	}
-	s.SD = math.Sqrt(s.SD / float64(max(1, len(x)-1)))
 	return s
 }
 

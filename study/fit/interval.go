@@ -25,7 +25,8 @@ const (
 	// fewPoints is where the bootstrap begins: below it there are too few residuals to
 	// draw from.
 	fewPoints = 6
-	level     = 0.95
+	// Level is the share of fits that an interval holds.
+	Level = 0.95
 )
 
 // intervals refits the law. With three points there is nothing to vary.
@@ -47,7 +48,7 @@ func (r *Result) intervals(points []Point, o Options) {
 		laws = append(laws, f.Law)
 	}
 	if len(points) >= fewPoints {
-		in.Method, in.Level = "bootstrap", level
+		in.Method, in.Level = "bootstrap", Level
 		rng := num.NewStream("fit bootstrap", o.Seed)
 		// Residuals of a fit are smaller than the noise by the parameters it spent.
 		scale := math.Sqrt(float64(len(points)) / float64(len(points)-3))
@@ -80,10 +81,16 @@ func span(laws []Law, level float64, of func(Law) float64) [2]float64 {
 	for _, l := range laws {
 		v = append(v, of(l))
 	}
-	slices.Sort(v)
-	cut := 0
-	if level > 0 {
-		cut = int((1 - level) / 2 * float64(len(v)))
+	if level == 0 {
+		level = 1
 	}
+	return Middle(v, level)
+}
+
+// Middle is the range of the middle share, above 0 and up to 1, of one or more values.
+// It sorts them.
+func Middle(v []float64, share float64) [2]float64 {
+	slices.Sort(v)
+	cut := int((1 - share) / 2 * float64(len(v)))
 	return [2]float64{v[cut], v[len(v)-1-cut]}
 }
