@@ -17,6 +17,8 @@
 //	enum     legal texts, separated by |
 //	doc      one line for people
 //	weights  "no" when the value cannot change a single weight (see Hash)
+//	hash     "changed" for a key that came later: its default is what was done before
+//	         there was a choice, and stands in no hash, so that older runs keep theirs
 package config
 
 // Config is a whole run. A Config made by Load has passed every check that

@@ -234,6 +234,23 @@ func TestHash(t *testing.T) {
 	}
 }
 
+// TestHashStays: a run that was begun by an older program keeps its hash, or it could not
+// be resumed and its records would not be found. These were written down before any key
+// had the tag hash.
+func TestHashStays(t *testing.T) {
+	for _, c := range []struct {
+		want      string
+		overrides []string
+	}{
+		{"d64d95153dd17428a0e37a9ef543429e70a230c7b89d9d4676beb1864ae0d8e9", []string{"train.precision=f32"}},
+		{"65affa4a39bd1eb2aecc75951b4888aaa73c0fb2d8435c7dc6fa0bd40cb7856c", []string{"optim.lr=0.01", "train.seed=3", "train.precision=bf16"}},
+	} {
+		if got := parse(t, c.overrides...).Hash(); got != c.want {
+			t.Errorf("%v: hash %s, was %s; a new key needs a default that changes nothing, and the tag hash:\"changed\"", c.overrides, got, c.want)
+		}
+	}
+}
+
 // TestPresetSizes counts parameters of the untied shapes against the published
 // table (embedding, head, four attention matrices, three of the SwiGLU, norms).
 func TestPresetSizes(t *testing.T) {

@@ -47,6 +47,7 @@ type field struct {
 	enum     []string
 	lo, hi   bound
 	weights  bool     // may change a weight
+	late     bool     // left out of the hash while it has its default
 	children []*field // of a section, in order of the struct
 }
 
@@ -77,6 +78,7 @@ func (t *schemaTable) add(parent *field, typ reflect.Type, index []int) {
 			def:     tag.Get("default"),
 			doc:     tag.Get("doc"),
 			weights: tag.Get("weights") != "no",
+			late:    tag.Get("hash") == "changed",
 			lo:      readBound(tag, "min", "above"),
 			hi:      readBound(tag, "max", "below"),
 		}
@@ -256,6 +258,13 @@ func (f *field) setDefault(c *Config) {
 		panic("config: default of " + f.path + ": " + err.Error())
 	}
 	f.set(c, x)
+}
+
+// isDefault reports whether f has its default in c.
+func (f *field) isDefault(c *Config) bool {
+	var d Config
+	f.setDefault(&d)
+	return f.format(c) == f.format(&d)
 }
 
 // parse reads the text of a plain scalar as the kind of f.

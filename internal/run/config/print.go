@@ -45,7 +45,8 @@ func writeSection(b *bytes.Buffer, f *field, depth int, line func(*field) (strin
 // change a weight. Left out are names of folders (the fingerprint of the data
 // is recorded beside it), ingest policies (they act through that fingerprint),
 // and what only changes speed or what is watched: devices, threads, eval, save,
-// log, endpoints. Two spellings of the same values have the same hash.
+// log, endpoints. Two spellings of the same values have the same hash. A key that is
+// younger than the hash counts only when it differs from its default.
 func (r *Resolved) Hash() string { return r.Config.Hash() }
 
 // Hash is the hash of Resolved.Hash for a Config that came from Load.
@@ -53,7 +54,7 @@ func (c *Config) Hash() string {
 	h := sha256.New()
 	h.Write([]byte("refrain config 1\n"))
 	for _, f := range table().leaves {
-		if f.weights {
+		if f.weights && !(f.late && f.isDefault(c)) {
 			fmt.Fprintf(h, "%s=%s\n", f.path, f.format(c))
 		}
 	}
