@@ -70,7 +70,7 @@ the best one alone, often with half the weight decay.`,
 				return err
 			}
 			if f.asJSON {
-				return a.json(rep)
+				return a.record("ensemble", rep)
 			}
 			a.showEnsemble(rep)
 			return nil
@@ -236,7 +236,7 @@ func (a *app) rankGroups(c *cobra.Command, f ensembleFlags) error {
 		return &run.Error{Code: run.ExitData, Err: err}
 	}
 	if f.asJSON {
-		return a.json(out)
+		return a.record("ensembles", out)
 	}
 	for _, part := range []struct {
 		name string

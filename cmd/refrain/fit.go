@@ -89,7 +89,7 @@ recipe would need for --loss.`,
 // fitted prints a law.
 func (a *app) fitted(r fit.Result, asJSON bool) error {
 	if asJSON {
-		return a.json(r)
+		return a.record("fit", r)
 	}
 	a.printf("A %.6g  alpha %.6g  E %.6f  rmse %.5f\n", r.A, r.Alpha, r.E, r.RMSE)
 	if in := r.Intervals; in != nil {
@@ -127,7 +127,7 @@ func (a *app) fitLimit(c *cobra.Command, nk string, o fit.Options, asJSON bool) 
 		return &run.Error{Code: run.ExitData, Err: err}
 	}
 	if asJSON {
-		return a.json(lim)
+		return a.record("limit", lim)
 	}
 	for _, in := range lim.ByN {
 		a.printf("N %-8g over K: A %.4g  alpha %.4g  E %.4f  rmse %.5f\n", in.N, in.A, in.Alpha, in.E, in.RMSE)
@@ -153,7 +153,7 @@ func (a *app) fitEfficiency(r fit.Result, loss, base float64, asJSON bool) error
 		} else {
 			out.Efficiency = &times
 		}
-		return a.json(out)
+		return a.record("fit", out)
 	}
 	if e := a.fitted(r, false); e != nil {
 		return e

@@ -347,7 +347,7 @@ func (a *app) sweepThese(ctx context.Context, spec *study.Spec, reg *study.Regis
 		err = failedCells(res.Cells)
 	}
 	if o.json {
-		return errors.Join(a.json(res), err)
+		return errors.Join(a.record("sweep", res), err)
 	}
 	a.printSweep(&res)
 	return err

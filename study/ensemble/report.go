@@ -48,7 +48,10 @@ type MemberReport struct {
 	Step      int64   `json:"step"`
 	InitSeed  uint64  `json:"init_seed"`
 	OrderSeed uint64  `json:"order_seed"`
+	RunID     string  `json:"run_id"`
+	Config    string  `json:"config_hash"`
 	DataHash  string  `json:"data_hash"`
+	Params    int     `json:"params"`
 	Loss      float64 `json:"loss"`
 }
 
@@ -202,7 +205,8 @@ func (b *measurement) measure(ctx context.Context) (*Report, error) {
 			rep.Best = i
 		}
 		rep.Members = append(rep.Members, MemberReport{
-			Path: o.m.Path, Step: o.m.Step, InitSeed: o.conf.Train.Seed, OrderSeed: *o.conf.Data.Seed, DataHash: o.m.Manifest.DataHash, Loss: t.Loss,
+			Path: o.m.Path, Step: o.m.Step, InitSeed: o.conf.Train.Seed, OrderSeed: *o.conf.Data.Seed,
+			RunID: o.m.Manifest.RunID, Config: o.m.Manifest.ConfigHash, DataHash: o.m.Manifest.DataHash, Params: o.m.Config.Layout().Total, Loss: t.Loss,
 		})
 		device, pinned, err := eval.LogitsFootprint(eval.Config{Model: o.Model, B: b.o.Rows, T: b.data.T, DocMask: b.data.DocMask, ResetPositions: b.data.ResetPositions, Policy: o.Policy})
 		if err != nil {

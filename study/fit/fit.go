@@ -71,6 +71,7 @@ type Options struct {
 // points. A fit with warnings is not necessarily wrong, and one that is Broken is.
 type Result struct {
 	Law
+	Points    []Point    `json:"points"` // that it was fitted to
 	RMSE      float64    `json:"rmse"`
 	Residuals []float64  `json:"residuals"`
 	Intervals *Intervals `json:"intervals"`
@@ -162,7 +163,7 @@ func solve(points []Point, start Start) Result {
 
 // of is the result that a law would be.
 func of(points []Point, l Law) Result {
-	r := Result{Law: l, Profile: l, Warnings: []string{}}
+	r := Result{Law: l, Points: slices.Clone(points), Profile: l, Warnings: []string{}}
 	for _, p := range points {
 		r.Residuals = append(r.Residuals, p.Loss-l.At(p.X))
 	}
