@@ -319,6 +319,37 @@ func TestStepCountAfterResume(t *testing.T) {
 	}
 }
 
+// TestRow31Beta2: with a reference batch the second moment keeps its half-life in tokens.
+func TestRow31Beta2(t *testing.T) {
+	eighth := 1.0
+	for range 8 {
+		eighth *= 0.95
+	}
+	for _, c := range []struct {
+		beta2            float64
+		reference, batch int
+		want             float64
+	}{
+		{0.95, 0, 512, 0.95}, // off
+		{0.95, 64, 64, 0.95},
+		{0.95, 64, 512, eighth},
+		{0.81, 64, 32, 0.9},
+		{0.999, 512, 1, 0.9999980458996952},
+		{0, 64, 32, 0},
+	} {
+		got := train.Beta2For(c.beta2, c.reference, c.batch)
+		if math.Abs(got-c.want) > 1e-13 {
+			t.Errorf("beta2 %g of batch %d at batch %d is %.15g, want %.15g", c.beta2, c.reference, c.batch, got, c.want)
+		}
+		if c.beta2 > 0 && c.reference > 0 {
+			half := func(b2 float64, batch int) float64 { return float64(batch) * math.Log(0.5) / math.Log(b2) }
+			if a, b := half(c.beta2, c.reference), half(got, c.batch); math.Abs(a/b-1) > 1e-9 {
+				t.Errorf("the half-life of %g rows became %g", a, b)
+			}
+		}
+	}
+}
+
 // TestSchedule (N14; incidents I-19, I-20): the rate of every step of small
 // horizons, and the properties of large ones.
 func TestSchedule(t *testing.T) {

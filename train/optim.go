@@ -66,6 +66,16 @@ func (o Optim) Rate(k, steps int64) float64 {
 	return o.LR * (o.MinRatio + float64((1-o.MinRatio)*0.5*(1+math.Cos(math.Pi*x))))
 }
 
+// Beta2For returns the decay of the second moment at a batch, given the beta2 that is meant
+// for a reference batch: beta2^(batch/reference), which halves the moment over as many
+// tokens (Marek et al. 2025, arXiv 2507.07101). A reference of 0 leaves beta2 as it is.
+func Beta2For(beta2 float64, reference, batch int) float64 {
+	if reference == 0 || reference == batch {
+		return beta2
+	}
+	return math.Pow(beta2, float64(batch)/float64(reference))
+}
+
 // hyperLen is the number of floats uploaded for every step: the eight of
 // kernels.AdamW, then the gradient divisor.
 const (

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"math"
 	"os"
 	"path/filepath"
 	"slices"
@@ -405,6 +406,19 @@ func TestPrecisionIsKept(t *testing.T) {
 func TestHighestLearningRate(t *testing.T) {
 	if s := setup(t, makeStore(t, 16), "optim.lr=10"); s.Options.Optim.LR != 10 {
 		t.Errorf("learning rate %g", s.Options.Optim.LR)
+	}
+}
+
+// TestRow31Beta2Reaches: the rule by half-life is off by default, and what it gives is what
+// the trainer gets and the plan says.
+func TestRow31Beta2Reaches(t *testing.T) {
+	dir := makeStore(t, 16)
+	if s := setup(t, dir, "train.batch=4", "optim.beta2=0.95"); s.Options.Optim.Beta2 != 0.95 {
+		t.Errorf("off, beta2 is %g", s.Options.Optim.Beta2)
+	}
+	s := setup(t, dir, "train.batch=4", "optim.beta2=0.81", "optim.beta2_reference_batch=8")
+	if b2 := s.Options.Optim.Beta2; math.Abs(b2-0.9) > 1e-15 {
+		t.Errorf("half the batch of 0.81 gives %v", b2)
 	}
 }
 

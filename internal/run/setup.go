@@ -206,7 +206,7 @@ func (s *Setup) options() error {
 	}
 	p := &c.Optim
 	o.Optim = train.Optim{
-		LR: p.LR, Beta1: p.Beta1, Beta2: p.Beta2, Eps: p.Eps, Clip: p.Clip, MinRatio: p.MinLRRatio,
+		LR: p.LR, Beta1: p.Beta1, Beta2: train.Beta2For(p.Beta2, p.Beta2RefBatch, c.Train.Batch), Eps: p.Eps, Clip: p.Clip, MinRatio: p.MinLRRatio,
 		Warmup: max(1, int64(math.Round(p.WarmupFrac*float64(steps)))),
 	}
 	if p.WarmupSteps != nil {

@@ -113,6 +113,7 @@ type Optim struct {
 	LR             float64  `yaml:"lr" default:"0.003" above:"0" max:"10" doc:"peak learning rate"`
 	Beta1          float64  `yaml:"beta1" default:"0.9" min:"0" below:"1" doc:"decay of the first moment"`
 	Beta2          float64  `yaml:"beta2" default:"0.95" min:"0" below:"1" doc:"decay of the second moment"`
+	Beta2RefBatch  int      `yaml:"beta2_reference_batch" hash:"changed" default:"0" min:"0" max:"1048576" doc:"the batch beta2 is meant for: with another train.batch the second moment keeps its half-life in tokens; 0 = beta2 as it is"`
 	Eps            float64  `yaml:"eps" default:"1e-08" above:"0" max:"1" doc:"added to the root of the second moment"`
 	Clip           float64  `yaml:"clip" default:"1" min:"0" max:"1e6" doc:"largest global gradient norm, applied before the moments; 0 = off"`
 	WarmupFrac     float64  `yaml:"warmup_frac" default:"0.01" min:"0" max:"1" doc:"share of the steps that warm up linearly"`

@@ -183,7 +183,7 @@ func TestHash(t *testing.T) {
 		"data.subset.seed": "1", "data.pool": "1/2", "data.mode": "fixed", "data.block": "7", "data.seq": "256",
 		"data.seed": "5", "data.tail": "pad", "data.targets": "inside", "data.doc_mask": "false",
 		"data.reset_positions": "true", "train.batch": "16", "train.epochs": "3", "train.shards": "2",
-		"train.seed": "3", "optim.lr": "0.1", "optim.beta1": "0.8", "optim.beta2": "0.9", "optim.eps": "1e-7",
+		"train.seed": "3", "optim.lr": "0.1", "optim.beta1": "0.8", "optim.beta2": "0.9", "optim.beta2_reference_batch": "64", "optim.eps": "1e-7",
 		"optim.clip": "2", "optim.warmup_frac": "0.1", "optim.warmup_steps": "3", "optim.min_lr_ratio": "0.1",
 		"optim.weight_decay": "1", "optim.head_decay": "1", "optim.embedding_decay": "1", "optim.tied_decay": "1",
 		"optim.norm_decay": "1", "optim.lr_mul.hidden": "2", "optim.lr_mul.head": "2", "optim.lr_mul.embedding": "2",
