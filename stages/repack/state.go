@@ -63,7 +63,10 @@ func ParseState(b []byte) (State, error) {
 // state that cannot be honoured is refused with the field that differs: resuming
 // on other data or in another order would repeat some tokens and lose others.
 func (s *Stream) Resume(st State) (g int64, err error) {
-	want := s.State(st.G)
+	return resume(st, s.State(st.G), s.maxWindow())
+}
+
+func resume(st, want State, last int64) (g int64, err error) {
 	diff := func(field string, have, want any) (int64, error) {
 		return 0, fmt.Errorf("stream: cannot resume: the state was saved with %s = %v and this run has %v; "+
 			"restore that setting or start a new run", field, have, want)
@@ -83,8 +86,8 @@ func (s *Stream) Resume(st State) (g int64, err error) {
 		return diff("tail", st.Tail, want.Tail)
 	case st.Targets != want.Targets:
 		return diff("targets", st.Targets, want.Targets)
-	case st.G < 0 || st.G > s.maxWindow():
-		return 0, fmt.Errorf("stream: cannot resume: window %d is outside 0..%d", st.G, s.maxWindow())
+	case st.G < 0 || st.G > last:
+		return 0, fmt.Errorf("stream: cannot resume: window %d is outside 0..%d", st.G, last)
 	}
 	return st.G, nil
 }
