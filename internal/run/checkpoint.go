@@ -70,7 +70,7 @@ func (c *Checkpoints) Write(ctx context.Context, v *train.Save) (string, error) 
 	l := c.s.Options.Model.Layout()
 	snap := v.Snapshot
 	st := state{
-		Step: snap.Step, Horizon: c.s.Options.Steps, Stream: c.s.Stream.State(v.Window),
+		Step: snap.Step, Horizon: c.s.Options.Steps, Stream: c.s.Feed.State(v.Window),
 		Chain: v.Chain.String(), Batch: c.s.Options.Batch, Shards: c.s.Options.Shards,
 		Precision: c.s.Options.Policy.String(), Bits: asm.Bits(),
 	}
@@ -174,7 +174,7 @@ func (c *Checkpoints) resume(l *ckpt.Loaded) (*Resume, error) {
 	case st.Step != l.Manifest.Step:
 		return nil, fmt.Errorf("state.json says step %d, the manifest %d", st.Step, l.Manifest.Step)
 	}
-	g, err := c.s.Stream.Resume(st.Stream)
+	g, err := c.s.Feed.Resume(st.Stream)
 	if err != nil {
 		return nil, usage(err)
 	}

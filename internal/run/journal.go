@@ -164,7 +164,7 @@ func (r *runner) logSteps(ctx context.Context, in pipeline.In[step.Result], _ pi
 
 func (r *runner) logStep(res *step.Result) error {
 	o := &r.s.Options
-	info := StepInfo{Result: *res, Steps: o.Steps, Epoch: r.s.Stream.Epochs(res.Cursor.Window + int64(res.Rows))}
+	info := StepInfo{Result: *res, Steps: o.Steps, Epoch: r.s.Feed.Epochs(res.Cursor.Window + int64(res.Rows))}
 	every := r.s.Config.Log.Every
 	info.Logged = res.Step%every == 0 || res.Step == o.Steps || res.Step == r.clock.first+1
 	c := &r.clock
@@ -192,6 +192,9 @@ func (r *runner) logStep(res *step.Result) error {
 		return &Error{ExitDisk, fmt.Errorf("metrics: %w", err)}
 	}
 	r.ledger.reach(res.Step)
+	if text := r.s.usedUp(res.Cursor.Window, res.Cursor.Window+int64(res.Rows)); text != "" {
+		r.j.Watch.Note(text)
+	}
 	r.j.Watch.Step(info)
 	return nil
 }

@@ -88,6 +88,11 @@ func (s *Setup) NeedMemory(o *train.Options, evalRows int) (*Memory, error) {
 		index += 20 * int64(s.Val.NumDocs())
 	}
 	orders := 3 * 8 * (int64(s.Corpus.NumDocs()) + s.Stream.WindowsPerEpoch())
+	if s.Mix != nil {
+		docs := int64(s.Synth.NumDocs())
+		index += 20 * docs
+		orders += 3 * 8 * (docs + s.Mix.Synthetic().WindowsPerEpoch())
+	}
 	if s.Set != nil {
 		dev, pinned, err := eval.Footprint(s.evalConfig(o, evalRows))
 		if err != nil {

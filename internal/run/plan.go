@@ -78,7 +78,7 @@ func NewPlan(s *Setup) (*Plan, error) {
 		Share: assumedShare, Decay: train.DecayTable(o),
 	}
 	p.Tokens = p.Steps * p.StepTokens
-	p.Epochs = s.Stream.Epochs(p.Steps * int64(o.Batch))
+	p.Epochs = s.Feed.Epochs(p.Steps * int64(o.Batch))
 	for _, u := range p.Memory {
 		p.MemoryBytes += u.Bytes
 	}
@@ -91,6 +91,9 @@ func NewPlan(s *Setup) (*Plan, error) {
 		p.Limits = append(p.Limits, Limit{l.What, l.Bytes, l.Free})
 	}
 	p.Notes, p.TooLittle = s.checkMemory()
+	if text := s.mixtureText(); text != "" {
+		p.Notes = append(p.Notes, text)
+	}
 	if s.Train.ReadsAhead() {
 		p.Notes = append(p.Notes, "the store takes more than half of the memory: its rows come from disk in every epoch, fetched a few batches ahead; data.subset.tokens=N reads a part of it")
 	}
@@ -173,12 +176,16 @@ func Header(s *Setup, out string, peak float64) []string {
 		origin = s.Resolved.Path
 	}
 	d := &s.Config.Data
+	mixed := ""
+	if s.Mix != nil {
+		mixed = fmt.Sprintf("  %g %% of the rows from %s, in blocks of %d", 100*d.Synthetic.Fraction, d.Synthetic.Store, s.Mix.Block())
+	}
 	lines := []string{
 		fmt.Sprintf("config  %s  hash %.8s  out %s", origin, s.Config.Hash(), out),
-		fmt.Sprintf("data    %s  %d docs  %s tok  epoch = %d rows x %d  %s  seed %d  %s", d.Store, s.Corpus.NumDocs(), count(s.Stream.NumTokens()), s.Stream.WindowsPerEpoch(), o.T, d.Mode, *d.Seed, val),
+		fmt.Sprintf("data    %s  %d docs  %s tok  epoch = %d rows x %d  %s  seed %d  %s%s", d.Store, s.Corpus.NumDocs(), count(s.Stream.NumTokens()), s.Stream.WindowsPerEpoch(), o.T, d.Mode, *d.Seed, val, mixed),
 		fmt.Sprintf("model   llama L%d d%d h%d kv%d f%d V%d %s  %s params (%s without embeddings)  init %s", m.Layers, m.Dim, m.Heads, m.KVHeads, m.FFN, m.Vocab, tie, count(int64(l.Total)), count(int64(l.BodyParams())), m.Init),
 		fmt.Sprintf("optim   adamw lr %g  betas %g %g  clip %g  warm-up %d  decay %s", o.Optim.LR, o.Optim.Beta1, o.Optim.Beta2, o.Optim.Clip, o.Optim.Warmup, decayText(o)),
-		fmt.Sprintf("budget  %.4g epochs = %s tok = %d steps x %d  %d shards on %d device(s)  %s", s.Stream.Epochs(o.Steps*int64(o.Batch)), count(o.Steps*int64(o.Batch)*int64(o.T)), o.Steps, o.Batch*o.T, o.Shards, o.Devices, s.Config.Train.Precision),
+		fmt.Sprintf("budget  %.4g epochs = %s tok = %d steps x %d  %d shards on %d device(s)  %s", s.Feed.Epochs(o.Steps*int64(o.Batch)), count(o.Steps*int64(o.Batch)*int64(o.T)), o.Steps, o.Batch*o.T, o.Shards, o.Devices, s.Config.Train.Precision),
 		fmt.Sprintf("machine %s  kernels %s  %s peak %.0f GFLOP/s", CPUName(), asm.Kernels(), o.Policy, peak/1e9),
 	}
 	return lines

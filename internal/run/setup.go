@@ -30,7 +30,10 @@ type Setup struct {
 	Val       *store.Store  // nil when there is none
 	Corpus    repack.Corpus // the training documents the configuration chose
 	Stream    *repack.Stream
-	Set       *ValSet // nil when there is no validation store
+	Synth     *store.Store    // nil when the configuration mixes none in
+	Mix       *repack.Mixture // of Stream and that of Synth; nil likewise
+	Feed      repack.Feed     // what the run reads: Mix, or Stream
+	Set       *ValSet         // nil when there is no validation store
 	Tokenizer *tokenize.Tokenizer
 	TokJSON   []byte
 	Options   train.Options
@@ -57,7 +60,7 @@ func (s *Setup) Verify(ctx context.Context, progress func(key string, done, tota
 	for _, st := range []struct {
 		key string
 		s   *store.Store
-	}{{"data.store", s.Train}, {"data.val", s.Val}} {
+	}{{"data.store", s.Train}, {"data.synthetic.store", s.Synth}, {"data.val", s.Val}} {
 		if st.s == nil {
 			continue
 		}
@@ -80,6 +83,9 @@ func (s *Setup) Close() error {
 	var errs []error
 	if s.Train != nil {
 		errs = append(errs, s.Train.Close())
+	}
+	if s.Synth != nil {
+		errs = append(errs, s.Synth.Close())
 	}
 	if s.Val != nil {
 		errs = append(errs, s.Val.Close())
@@ -117,6 +123,10 @@ func (s *Setup) open() error {
 	}
 	if s.Stream, err = repack.NewStream(corpus, rc); err != nil {
 		return usage(err)
+	}
+	s.Feed = s.Stream
+	if err := s.openSynth(); err != nil {
+		return err
 	}
 	if err := s.openVal(); err != nil {
 		return err

@@ -106,6 +106,9 @@ func Train(ctx context.Context, j Job) (*Result, error) {
 	if err != nil {
 		return nil, err
 	}
+	if text := j.Setup.mixtureText(); text != "" {
+		notes = append(notes, text)
+	}
 	for _, note := range notes {
 		j.Watch.Note(note)
 	}
@@ -204,7 +207,7 @@ func (r *runner) begin(ctx context.Context) error {
 	if len(start.Report.Skipped) > 0 {
 		j.Watch.Note(start.Report.String())
 	}
-	j.Watch.Note(fmt.Sprintf("resuming at step %d, window %d, epoch %.3f", start.Step, start.Window, r.s.Stream.Epochs(start.Window)))
+	j.Watch.Note(fmt.Sprintf("resuming at step %d, window %d, epoch %.3f", start.Step, start.Window, r.s.Feed.Epochs(start.Window)))
 	if b := start.Bits; b != "" && b != asm.Bits() {
 		j.Watch.Note(fmt.Sprintf("the steps so far were computed by %s kernels, those to come by %s: what follows agrees with a run that never moved to within rounding, not to the bit (refrain doctor says why)", b, asm.Bits()))
 	}
@@ -294,7 +297,7 @@ func (r *runner) pipe(ctx context.Context) error {
 		return &Error{ExitDevice, err}
 	}
 	r.closers = append(r.closers, up.Close)
-	rows := pipeline.Source(p, "repack", pipeline.LinkConfig{Items: 4}, repack.Source(r.s.Stream, o.Batch, first, o.Steps))
+	rows := pipeline.Source(p, "repack", pipeline.LinkConfig{Items: 4}, repack.Source(r.s.Feed, o.Batch, first, o.Steps))
 	batches := pipeline.Then(p, "batch", rows, pipeline.LinkConfig{Items: 2, Release: pipeline.ReleaseOf((*item.Batch).Drop)}, b)
 	// The device keeps one batch computing and one waiting; the third slot fills.
 	ready := pipeline.Then(p, "upload", batches, pipeline.LinkConfig{Items: 1, Release: pipeline.ReleaseOf((*item.DeviceBatch).Drop)}, up)
@@ -436,8 +439,13 @@ func (r *runner) addSaves(p *pipeline.Pipeline, results *pipeline.Link[step.Resu
 // for good: a resume from it begins with the step after, so a line that got
 // lost then would be missing for ever.
 func (r *runner) save(ctx context.Context, v *train.Save) (string, error) {
-	if err := r.s.Train.Intact(); err != nil {
-		return "", err // the steps may have read zeros for tokens
+	for _, st := range []*store.Store{r.s.Train, r.s.Synth} {
+		if st == nil {
+			continue
+		}
+		if err := st.Intact(); err != nil {
+			return "", err // the steps may have read zeros for tokens
+		}
 	}
 	if err := r.ledger.wait(ctx, v.Snapshot.Step); err != nil {
 		return "", err

@@ -232,3 +232,26 @@ func TestMixtureRefuses(t *testing.T) {
 		t.Error("window -1 was read")
 	}
 }
+
+// TestMixtureGolden holds the kinds of the windows of six blocks, bit i for window i, as
+// a second implementation of docs/formats/stream.md gives them.
+func TestMixtureGolden(t *testing.T) {
+	m, err := NewMixture(mustStream(t, memOf([]uint32{4 * 100}), Config{Mode: Fixed, Seed: 7, T: 4}), mustStream(t, synthetic(9), Config{Mode: Fixed, Seed: 7, T: 4}), Share{123_457, 1_000_000})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if m.Block() != 64 {
+		t.Fatalf("blocks of %d", m.Block())
+	}
+	for b, want := range []uint64{0x10c0801002008000, 0x1610028000003000, 0x0008450002000221, 0x02a0040120420000, 0x8050020001002280, 0x1080022080110004} {
+		var got uint64
+		for i := range int64(64) {
+			if _, is := m.At(int64(b)*64 + i); is {
+				got |= 1 << i
+			}
+		}
+		if got != want {
+			t.Errorf("block %d: kinds %#016x, want %#016x", b, got, want)
+		}
+	}
+}

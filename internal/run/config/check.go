@@ -2,6 +2,7 @@ package config
 
 import (
 	"fmt"
+	"math/big"
 	"net"
 	"net/netip"
 	"strconv"
@@ -192,6 +193,18 @@ func dataRules() []rule {
 			}
 			return ""
 		}},
+		{[]string{"data.synthetic.fraction", "data.synthetic.store"}, func(c *Config) string {
+			m := &c.Data.Synthetic
+			switch _, _, ok := m.Share(); {
+			case m.Store != "" && m.Fraction == 0:
+				return "data.synthetic.store is set, and data.synthetic.fraction is 0; say which share of the rows it gives, such as 0.75"
+			case m.Store == "" && m.Fraction > 0:
+				return "data.synthetic.fraction is set without data.synthetic.store; name the store"
+			case !ok:
+				return fmt.Sprintf("data.synthetic.fraction = %v has more than six decimals; rows are counted in millionths", m.Fraction)
+			}
+			return ""
+		}},
 		{[]string{"data.field"}, func(c *Config) string {
 			if c.Data.Field == "" {
 				return "data.field is empty; name the text column"
@@ -363,20 +376,30 @@ func (l *loader) derive() {
 	}
 }
 
-// Horizon returns the optimiser steps of the run over a corpus of that many
-// windows an epoch. Part of a step is left out. The error is a *Problems.
+// Horizon returns the optimiser steps of the run over a corpus of that many windows an
+// epoch, those of a synthetic store not counted. Part of a step is left out. The error is
+// a *Problems.
 func (c *Config) Horizon(windowsPerEpoch int64) (steps int64, err error) {
 	refuse := func(format string, args ...any) error {
 		return &Problems{[]Problem{{Where: "data", Text: fmt.Sprintf(format, args...)}}}
 	}
 	b, seq := int64(c.Train.Batch), int64(c.Data.Seq)
+	num, den, ok := c.Data.Synthetic.Share()
+	if !ok || num >= den {
+		return 0, refuse("data.synthetic.fraction = %v is no share of rows below 1", c.Data.Synthetic.Fraction)
+	}
+	// Of den windows, den-num are real.
+	all, mixed := windowsPerEpoch, ""
+	if num > 0 && windowsPerEpoch >= 1 && windowsPerEpoch <= 1<<40 {
+		all, mixed = windowsPerEpoch*den/(den-num), " with the synthetic ones"
+	}
 	switch {
 	case windowsPerEpoch < 1:
 		return 0, refuse("data.seq = %d is longer than the corpus: there is no full row in an epoch", seq)
 	case windowsPerEpoch > 1<<40:
 		return 0, refuse("%d rows in an epoch; the limit is %d", windowsPerEpoch, int64(1)<<40)
-	case b > windowsPerEpoch:
-		return 0, refuse("train.batch = %d is more than an epoch (%d rows of %d tokens); lower train.batch or data.seq", b, windowsPerEpoch, seq)
+	case b > all:
+		return 0, refuse("train.batch = %d is more than an epoch (%d rows%s of %d tokens); lower train.batch or data.seq", b, all, mixed, seq)
 	case c.Train.Steps > 0:
 		return c.Train.Steps, nil
 	case c.Train.Tokens > 0:
@@ -385,12 +408,17 @@ func (c *Config) Horizon(windowsPerEpoch int64) (steps int64, err error) {
 	// A whole number of epochs is counted in integers: a float64 would be off
 	// by a step above 2^53 rows.
 	if e := int64(c.Train.Epochs); float64(e) == c.Train.Epochs {
-		steps = e * windowsPerEpoch / b
+		over := new(big.Int).Mul(big.NewInt(e), big.NewInt(windowsPerEpoch))
+		over.Mul(over, big.NewInt(den)).Quo(over, big.NewInt(b*(den-num)))
+		if !over.IsInt64() {
+			return 0, refuse("train.epochs = %v of %d rows are more steps than there are numbers for", c.Train.Epochs, all)
+		}
+		steps = over.Int64()
 	} else {
-		steps = int64(c.Train.Epochs * float64(windowsPerEpoch) / float64(b))
+		steps = int64(c.Train.Epochs * float64(windowsPerEpoch) / float64(b) * float64(den) / float64(den-num))
 	}
 	if steps < 1 {
-		return 0, refuse("train.epochs = %v is less than one step (an epoch has %d rows, train.batch = %d)", c.Train.Epochs, windowsPerEpoch, b)
+		return 0, refuse("train.epochs = %v is less than one step (an epoch has %d rows%s, train.batch = %d)", c.Train.Epochs, all, mixed, b)
 	}
 	return steps, nil
 }

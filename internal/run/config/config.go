@@ -21,6 +21,8 @@
 //	         there was a choice, and stands in no hash, so that older runs keep theirs
 package config
 
+import "math"
+
 // Config is a whole run. A Config made by Load has passed every check that
 // needs no file but its own; what depends on the corpus is checked by
 // Train.Horizon once the corpus is known.
@@ -75,6 +77,7 @@ type Data struct {
 	Exclude        []string `yaml:"exclude" weights:"no" doc:"patterns of files to leave out"`
 	Subset         Subset   `yaml:"subset" doc:"train on a part of the documents, chosen by its own seed"`
 	Pool           string   `yaml:"pool" doc:"k/n: the k-th of n independent parts of the documents; empty = all"`
+	Synthetic      Mixed    `yaml:"synthetic" doc:"mix rows of a second store in, such as text that a model wrote"`
 	Mode           string   `yaml:"mode" default:"repack" enum:"fixed|block|reshuffle|repack" doc:"what changes from epoch to epoch (see docs/formats/stream.md)"`
 	Block          int64    `yaml:"block" default:"2048" min:"1" max:"1099511627776" doc:"mode block: windows in a block"`
 	Seq            int      `yaml:"seq" default:"512" min:"1" max:"1048576" doc:"tokens in a row (T)"`
@@ -90,6 +93,28 @@ type Subset struct {
 	Tokens int64  `yaml:"tokens" default:"0" min:"0" max:"1099511627776" doc:"this many tokens: whole documents, and a part of the one chosen last; 0 = all"`
 	Docs   int64  `yaml:"docs" default:"0" min:"0" max:"1099511627776" doc:"this many documents; 0 = all"`
 	Seed   uint64 `yaml:"seed" default:"0" doc:"seed of the choice"`
+}
+
+// Mixed is a second store that is read beside the first. An epoch is a pass over the rows
+// of data.store all the same, so a run of given epochs takes 1/(1-Fraction) as many steps.
+type Mixed struct {
+	Store    string  `yaml:"store" weights:"no" doc:"token store of the same tokenizer; empty = none"`
+	Fraction float64 `yaml:"fraction" default:"0" hash:"changed" min:"0" below:"1" doc:"share of the rows that come from it, in millionths at most; epochs still count passes over data.store"`
+}
+
+// Share is the fraction as a reduced ratio; false when it is no whole number of millionths.
+func (m *Mixed) Share() (num, den int64, ok bool) {
+	const most = 1_000_000
+	n := math.Round(m.Fraction * most)
+	if n/most != m.Fraction {
+		return 0, 0, false
+	}
+	num, den = int64(n), most
+	for a, b := den, num; ; a, b = b, a%b {
+		if b == 0 {
+			return num / a, den / a, true
+		}
+	}
 }
 
 // Train says how long to train and on what. Exactly one of Epochs, Tokens and

@@ -7,6 +7,7 @@ import (
 	"os"
 	"path/filepath"
 	"reflect"
+	"slices"
 	"strings"
 	"testing"
 
@@ -187,14 +188,14 @@ func TestHash(t *testing.T) {
 		"optim.clip": "2", "optim.warmup_frac": "0.1", "optim.warmup_steps": "3", "optim.min_lr_ratio": "0.1",
 		"optim.weight_decay": "1", "optim.head_decay": "1", "optim.embedding_decay": "1", "optim.tied_decay": "1",
 		"optim.norm_decay": "1", "optim.lr_mul.hidden": "2", "optim.lr_mul.head": "2", "optim.lr_mul.embedding": "2",
-		"optim.lr_mul.tied": "2", "optim.lr_mul.norm": "2",
+		"optim.lr_mul.tied": "2", "optim.lr_mul.norm": "2", "data.synthetic.fraction": "0.75",
 	}
 	quiet := map[string]string{
 		"data.store": "other", "data.val": "v", "data.field": "body", "data.kind": "text", "data.max_batch": "5", "data.tokenizer": "t.json", "data.val_docs": "5",
 		"data.invalid_utf8": "skip", "data.bad_line": "skip", "data.truncated": "skip", "data.too_long": "skip", "data.max_line": "5", "data.max_doc": "5", "data.include": "[a]", "data.exclude": "[a]", "data.empty": "fail",
 		"data.duplicate": "fail", "data.skip_budget": "0.5", "train.devices": "2", "train.micro_batch": "4", "train.threads": "3",
 		"eval.every": "5", "eval.rows": "5", "eval.batch": "5", "save.every": "5", "save.minutes": "5", "save.keep": "5",
-		"log.every": "5", "metrics.addr": "localhost:0", "pprof.addr": "localhost:0",
+		"data.synthetic.store": "z", "log.every": "5", "metrics.addr": "localhost:0", "pprof.addr": "localhost:0",
 	}
 	// Reached in other ways: a preset only names a shape, and the other
 	// lengths and lists need a second key to be legal.
@@ -216,7 +217,11 @@ func TestHash(t *testing.T) {
 		if f.path == "model.heads" {
 			with = []string{"model.kv_heads=2"}
 		}
+		if strings.HasPrefix(f.path, "data.synthetic.") {
+			with = []string{"data.synthetic.store=y", "data.synthetic.fraction=0.5"}
+		}
 		base := parse(t, with...)
+		with = slices.DeleteFunc(with, func(o string) bool { return strings.HasPrefix(o, f.path+"=") })
 		r := parse(t, append(with, f.path+"="+v+q)...)
 		if changed := r.Hash() != base.Hash(); changed != loud {
 			t.Errorf("%s=%s%s: hash changed: %v", f.path, v, q, changed)
