@@ -159,6 +159,21 @@ func swigluVec(n int, dst *float32, gate *float32, up *float32)
 //go:noescape
 func swigluBwdVec(n int, dgate *float32, dup *float32, gate *float32, up *float32, dy *float32)
 
+// expSum512Vec stores exp(x*scale-sub) in dst and returns the sum.
+//
+//go:noescape
+func expSum512Vec(n int, dst *float32, x *float32, scale float32, sub float32) float32
+
+// swiglu512Vec stores gate*sigmoid(gate)*up in dst.
+//
+//go:noescape
+func swiglu512Vec(n int, dst *float32, gate *float32, up *float32)
+
+// swigluBwd512Vec stores the gradients of swiglu in dgate and dup.
+//
+//go:noescape
+func swigluBwd512Vec(n int, dgate *float32, dup *float32, gate *float32, up *float32, dy *float32)
+
 // rmsBwdVec sets dw += (dy*r)*x and dx += (dy*r)*w - x*k.
 //
 //go:noescape

@@ -5,6 +5,10 @@ func SwiGLU(dst, gate, up []float32) {
 	if len(gate) != len(dst) || len(up) != len(dst) {
 		mismatch("SwiGLU", len(dst), len(gate), len(up))
 	}
+	if wide && len(dst) > 0 {
+		swiglu512Vec(len(dst), &dst[0], &gate[0], &up[0])
+		return
+	}
 	if vector && len(dst) > 0 {
 		swigluVec(len(dst), &dst[0], &gate[0], &up[0])
 		return
@@ -22,6 +26,10 @@ func SwiGLU(dst, gate, up []float32) {
 func SwiGLUBwd(dgate, dup, gate, up, dy []float32) {
 	if len(dup) != len(dgate) || len(gate) != len(dgate) || len(up) != len(dgate) || len(dy) != len(dgate) {
 		mismatch("SwiGLUBwd", len(dgate), len(dup), len(gate), len(up), len(dy))
+	}
+	if wide && len(dgate) > 0 {
+		swigluBwd512Vec(len(dgate), &dgate[0], &dup[0], &gate[0], &up[0], &dy[0])
+		return
 	}
 	if vector && len(dgate) > 0 {
 		swigluBwdVec(len(dgate), &dgate[0], &dup[0], &gate[0], &up[0], &dy[0])

@@ -75,6 +75,9 @@ func ExpSum(dst, x []float32, scale, sub float32) float32 {
 	if len(x) != len(dst) {
 		mismatch("ExpSum", len(dst), len(x))
 	}
+	if wide && len(x) > 0 {
+		return expSum512Vec(len(x), &dst[0], &x[0], scale, sub)
+	}
 	if vector && len(x) > 0 {
 		return expSumVec(len(x), &dst[0], &x[0], scale, sub)
 	}
