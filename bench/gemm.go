@@ -41,11 +41,11 @@ func (k GEMMKind) name() string {
 type GEMMConfig struct {
 	Kinds   []GEMMKind
 	Threads []int // for instance 1 and 2
-	Rounds  int   // samples of every shape, at least; the best counts
+	Rounds  int   // samples of every shape, at least, on both sides; the best counts
 	Alloc   func(n int) []float32
-	// Peer, when not nil, is asked for the best GFLOP/s of the same product
-	// between our samples.
-	Peer func(ctx context.Context, k GEMMKind, s gemm.Shape, threads int) (float64, error)
+	// Peer, when not nil, is asked between our samples for the best GFLOP/s of as many
+	// samples of the same product.
+	Peer func(ctx context.Context, k GEMMKind, s gemm.Shape, threads, samples int) (float64, error)
 	Lost Lost
 }
 
@@ -68,6 +68,10 @@ func GEMM(ctx context.Context, c GEMMConfig, emit func(Line)) error {
 const (
 	// gemmTurns is how often a shape's samples and the peer's alternate.
 	gemmTurns = 3
+	// turnFLOPs is what the samples of a turn compute at least, some 15 ms: of a product
+	// that takes less than a millisecond few samples are none in which both threads had
+	// a core from start to end.
+	turnFLOPs = 2e9
 	// settle is how long a peer with several threads is left alone before we go on: the
 	// threads of OpenBLAS poll for a tenth of a second after a product, those of OpenMP
 	// for a fifth, and would take a core from what is measured next. Ours park at once.
@@ -94,14 +98,14 @@ func gemmThreads(ctx context.Context, c *GEMMConfig, kind GEMMKind, threads int,
 			return context.Cause(ctx)
 		}
 		m := gemmSamples{product: kind.product(pool, scratch, s, c.Alloc), flops: s.FLOPs()}
-		m.product()
+		samples := max((c.Rounds+gemmTurns-1)/gemmTurns, int(turnFLOPs/m.flops))
 		var peer float64
 		for range gemmTurns {
-			m.take(pool, kind.peak(), (c.Rounds+gemmTurns-1)/gemmTurns)
+			m.take(pool, kind.peak(), samples)
 			if c.Peer == nil {
 				continue
 			}
-			rate, err := c.Peer(ctx, kind, s, threads)
+			rate, err := c.Peer(ctx, kind, s, threads, samples)
 			if err != nil {
 				if err := c.Lost.lose(ctx, "gemm", err); err != nil {
 					return err
@@ -183,8 +187,10 @@ type gemmSamples struct {
 	times      []time.Duration
 }
 
-// take alternates n samples of the product and of the peak.
+// take alternates n samples of the product and of the peak, after a product that does
+// not count.
 func (m *gemmSamples) take(pool *par.Pool, peakOf func(n int) int, n int) {
+	m.product()
 	for range n {
 		t0 := time.Now()
 		m.product()

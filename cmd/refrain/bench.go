@@ -146,11 +146,11 @@ func (a *app) benchGEMM(f *benchFlags) *cobra.Command {
 				}
 				defer p.Close()
 				cfg.Lost = a.lost
-				cfg.Peer = func(_ context.Context, k bench.GEMMKind, s gemm.Shape, threads int) (float64, error) {
+				cfg.Peer = func(_ context.Context, k bench.GEMMKind, s gemm.Shape, threads, samples int) (float64, error) {
 					var answer struct {
 						GFLOPS float64 `json:"gflops"`
 					}
-					err := p.Ask(map[string]any{"m": s.M, "n": s.N, "k": s.K, "form": s.Form, "operands": k.Operands, "threads": threads, "rounds": f.count}, &answer)
+					err := p.Ask(map[string]any{"m": s.M, "n": s.N, "k": s.K, "form": s.Form, "operands": k.Operands, "threads": threads, "rounds": samples}, &answer)
 					return answer.GFLOPS, err
 				}
 			}
