@@ -181,6 +181,40 @@ func (r *Run) EpochMeans() (epoch, loss []float64) {
 	return epoch, loss
 }
 
+// fewEpochs is below how many epochs a curve of their means says too little.
+const fewEpochs = 12
+
+// TrainCurve is the training loss over epochs: the means of epochs, or for a run of few
+// of them the means over up to 48 equal parts of its steps.
+func (r *Run) TrainCurve() (epoch, loss []float64) {
+	n := len(r.Steps)
+	if n == 0 || r.Steps[n-1].Epoch >= fewEpochs {
+		return r.EpochMeans()
+	}
+	parts := min(n, 48)
+	for k := range parts {
+		part := r.Steps[k*n/parts : (k+1)*n/parts]
+		var sum float64
+		for _, s := range part {
+			sum += s.Loss
+		}
+		epoch, loss = append(epoch, part[len(part)-1].Epoch), append(loss, sum/float64(len(part)))
+	}
+	return epoch, loss
+}
+
+// FinalTrain is the mean training loss over the last epoch, and whether there is one.
+func (r *Run) FinalTrain() (float64, bool) {
+	_, loss := r.EpochMeans()
+	if len(loss) == 0 {
+		return 0, false
+	}
+	return loss[len(loss)-1], true
+}
+
+// key is the run's in the provenance.
+func (r *Run) key() string { return "run " + r.Folder }
+
 func ceil(x float64) float64 {
 	i := float64(int64(x))
 	if x-i > 1e-9 {
@@ -231,4 +265,13 @@ func (r *Run) FinalVal() (float64, bool) {
 		return 0, false
 	}
 	return r.Evals[len(r.Evals)-1].Loss, true
+}
+
+func medianOf(v []float64) float64 {
+	if len(v) == 0 {
+		return 0
+	}
+	v = slices.Clone(v)
+	slices.Sort(v)
+	return v[len(v)/2]
 }

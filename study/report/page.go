@@ -3,9 +3,10 @@ package report
 import (
 	"bytes"
 	_ "embed"
+	"encoding/base64"
 	"fmt"
+	"html"
 	"html/template"
-	"math"
 	"slices"
 	"strings"
 
@@ -20,28 +21,67 @@ type Table struct {
 	Title, Caption string
 	Head           []string
 	Rows           [][]string
+	Refs           []string // of every row, into the provenance; nil: none
 }
 
-// Page is a report. Load fills Runs; the rest is what its author adds.
+// add appends a row with its reference.
+func (t *Table) add(ref string, row ...string) {
+	t.Rows, t.Refs = append(t.Rows, row), append(t.Refs, ref)
+}
+
+// Section is a part of the page under a heading of its own.
+type Section struct {
+	Title   string
+	Text    []string
+	Figures []*Figure
+	Tables  []Table
+}
+
+// Statement is a sentence with what it rests on.
+type Statement struct {
+	Text string
+	Ref  string // into the provenance, as Sources.Ref writes it; empty: none
+}
+
+// Page is a report. The fields down to Group are what an author fills; From fills the
+// others from records.
 type Page struct {
 	Title    string
 	Findings []string // one sentence each, the result of it all
 	Facts    [][2]string
 	Runs     []*Run
-	Tables   []Table // before the table of runs
+	Tables   []Table // before the sections
 	Commands []string
 	Notes    []string
 	// Group gives the name under which the curves of several runs share a colour;
 	// nil means every run its own.
 	Group func(*Run) string
+
+	Result   []Statement // the result in a paragraph
+	Sections []Section
+	Warnings []Statement
+	Sources  Sources
 }
 
 // view is what the template sees.
 type view struct {
 	*Page
+	Sections    []sectionView
+	Sources     []Source
+	SourcesCSV  string
+	SourcesLink template.URL
+	Contents    []entry
+	Configs     []configView
+	Hues        []int
+}
+
+type entry struct{ ID, Title string }
+
+type sectionView struct {
+	entry
+	Text    []string
 	Figures []figureView
-	RunRows Table
-	Configs []configView
+	Tables  []Table
 }
 
 type figureView struct {
@@ -51,20 +91,50 @@ type figureView struct {
 
 type configView struct{ Name, Text string }
 
-// Write renders the page to path, whole or not at all.
+// Write renders the page to path, whole or not at all. The same page gives the same bytes.
 func (p *Page) Write(path string) error {
-	t, err := template.New("report").Parse(pageHTML)
+	b, err := p.HTML()
 	if err != nil {
 		return fmt.Errorf("report: %w", err)
 	}
-	v := view{Page: p, RunRows: p.runTable()}
-	for _, f := range p.figures() {
-		svg, err := f.SVG()
-		if err != nil {
-			return fmt.Errorf("report: %w", err)
-		}
-		v.Figures = append(v.Figures, figureView{f, svg})
+	return fsx.WriteFileAtomic(fsx.OS{}, path, b)
+}
+
+// HTML renders the page.
+func (p *Page) HTML() ([]byte, error) {
+	t, err := template.New("report").Funcs(template.FuncMap{"links": links, "short": short}).Parse(pageHTML)
+	if err != nil {
+		return nil, err
 	}
+	v := view{Page: p}
+	for i := range numHues {
+		v.Hues = append(v.Hues, i)
+	}
+	if len(p.Runs) > 0 {
+		sections, err := sectionViews(p.runSections())
+		if err != nil {
+			return nil, err
+		}
+		v.Sections = sections
+	}
+	more, err := sectionViews(p.Sections)
+	if err != nil {
+		return nil, err
+	}
+	v.Sections = append(v.Sections, more...)
+	for i := range v.Sections {
+		v.Sections[i].ID = fmt.Sprintf("s%d", i+1)
+		v.Contents = append(v.Contents, v.Sections[i].entry)
+	}
+	if len(p.Warnings) > 0 {
+		v.Contents = append(v.Contents, entry{"warnings", "Warnings"})
+	}
+	v.Contents = append(v.Contents, entry{"provenance", "Provenance"})
+	if len(p.Commands) > 0 {
+		v.Contents = append(v.Contents, entry{"commands", "Commands"})
+	}
+	v.Sources, v.SourcesCSV = p.Sources.list, p.Sources.csv()
+	v.SourcesLink = template.URL("data:text/csv;base64," + base64.StdEncoding.EncodeToString([]byte(v.SourcesCSV)))
 	for _, r := range p.Runs {
 		if r.Config != "" {
 			v.Configs = append(v.Configs, configView{r.Name, r.Config})
@@ -72,96 +142,47 @@ func (p *Page) Write(path string) error {
 	}
 	var b bytes.Buffer
 	if err := t.Execute(&b, v); err != nil {
-		return fmt.Errorf("report: %w", err)
+		return nil, err
 	}
-	return fsx.WriteFileAtomic(fsx.OS{}, path, b.Bytes())
+	return b.Bytes(), nil
 }
 
-// hues numbers the groups in order of appearance.
-func (p *Page) hues() func(*Run) (name string, hue int, first bool) {
-	var names []string
-	return func(r *Run) (string, int, bool) {
-		name := r.Name
-		if p.Group != nil {
-			name = p.Group(r)
-		}
-		if i := slices.Index(names, name); i >= 0 {
-			return name, i, false
-		}
-		names = append(names, name)
-		return name, len(names) - 1, true
-	}
-}
-
-func (p *Page) figures() []*Figure {
-	val := &Figure{Title: "Validation loss", XLabel: "epochs", YLabel: "nats a token", EpochMarks: true,
-		Caption: "Mean loss over all tokens of the validation store, a fixed set of documents that no run has read."}
-	tr := &Figure{Title: "Training loss", XLabel: "epochs", YLabel: "nats a token", EpochMarks: true,
-		Caption: "Mean over the steps of each epoch. With repeated data it falls long after the validation loss has turned."}
-	gap := &Figure{Title: "Gap between validation and training", XLabel: "epochs", YLabel: "nats a token", EpochMarks: true,
-		Caption: "Validation loss minus the mean training loss of the steps before it, as many as lie between evaluations. Where it grows, the model learns its training data by heart."}
-	hue := p.hues()
-	for _, r := range p.Runs {
-		name, h, first := hue(r)
-		label := r.Name
-		if p.Group != nil && !first {
-			label = name + " (again)"
-		} else if p.Group != nil {
-			label = name
-		}
-		ex, ey := r.EpochMeans()
-		s := Series{Name: label, Hue: h, Dash: !first}
-		v := s
-		for _, e := range r.Evals {
-			v.X, v.Y = append(v.X, e.Epoch), append(v.Y, e.Loss)
-		}
-		if len(v.X) > 0 {
-			val.Series = append(val.Series, v)
-		}
-		s.X, s.Y = ex, ey
-		if len(s.X) > 0 {
-			tr.Series = append(tr.Series, s)
-		}
-		g := Series{Name: label, Hue: h, Dash: !first}
-		g.X, g.Y = r.Gaps()
-		if len(g.X) > 0 {
-			gap.Series = append(gap.Series, g)
-		}
-	}
-	var out []*Figure
-	for _, f := range []*Figure{val, tr, gap} {
-		if len(f.Series) > 0 {
-			out = append(out, f)
-		}
-	}
-	return out
-}
-
-func (p *Page) runTable() Table {
-	t := Table{Title: "Runs", Head: []string{"run", "steps", "epochs", "train loss", "val loss", "tok/s", "wait", "status", "config", "data", "chain"},
-		Caption: "Train loss is the mean over the last epoch. Speed is the median of the logged steps; wait is the largest logged share of time in which the device had nothing to do, the first line after a start left out. Hashes are shortened."}
-	for _, r := range p.Runs {
-		row := []string{r.Name, "0", "", "", "", "", "", "unfinished", short(r.Info.ConfigHash), short(r.Info.DataHash), short(r.Chain)}
-		if n := len(r.Steps); n > 0 {
-			row[1], row[2] = fmt.Sprint(r.Steps[n-1].Step), fmt.Sprintf("%.4g", r.Steps[n-1].Epoch)
-			if _, loss := r.EpochMeans(); len(loss) > 0 {
-				row[3] = fmt.Sprintf("%.4f", loss[len(loss)-1])
+func sectionViews(sections []Section) (out []sectionView, err error) {
+	for _, s := range sections {
+		v := sectionView{entry: entry{Title: s.Title}, Text: s.Text, Tables: s.Tables}
+		for _, f := range s.Figures {
+			svg, err := f.SVG()
+			if err != nil {
+				return nil, err
 			}
-			tok, wait := r.Speed()
-			row[5], row[6] = fmt.Sprintf("%.0f", tok), fmt.Sprintf("%.2f %%", 100*wait)
+			v.Figures = append(v.Figures, figureView{f, svg})
 		}
-		if v, ok := r.FinalVal(); ok && !math.IsNaN(v) {
-			row[4] = fmt.Sprintf("%.4f", v)
-		}
-		if r.Exit != nil {
-			row[7] = r.Exit.Status
-		}
-		t.Rows = append(t.Rows, row)
+		out = append(out, v)
 	}
-	return t
+	return out, nil
 }
 
-func short(hash string) string { return hash[:min(10, len(hash))] }
+// links makes every number of a reference one to its row of the provenance: 3, 5-7.
+func links(ref string) template.HTML {
+	var b strings.Builder
+	for i, part := range strings.Split(ref, ", ") {
+		if i > 0 {
+			b.WriteString(", ")
+		}
+		first, _, _ := strings.Cut(part, "-")
+		fmt.Fprintf(&b, `<a href="#p%s">%s</a>`, html.EscapeString(first), html.EscapeString(part))
+	}
+	return template.HTML(b.String())
+}
+
+// short is the beginning of a hash, or of the revision of the program with its mark.
+func short(hash string) string {
+	rest := ""
+	if base, ok := strings.CutSuffix(hash, "+dirty"); ok {
+		hash, rest = base, "+dirty"
+	}
+	return hash[:min(10, len(hash))] + rest
+}
 
 // Provenance lists what the runs share: machine, code, and the commands that
 // made them.
@@ -187,9 +208,21 @@ func Provenance(runs []*Run) (facts [][2]string, commands []string) {
 	same("data hash", func(r *Run) string { return r.Info.DataHash })
 	same("tokenizer hash", func(r *Run) string { return r.Info.TokenizerHash })
 	for _, r := range runs {
-		if len(r.Info.Args) > 0 {
-			commands = append(commands, strings.Join(r.Info.Args, " "))
+		if c := commandLine(r.Info.Args); c != "" && !slices.Contains(commands, c) {
+			commands = append(commands, c)
 		}
 	}
 	return facts, commands
+}
+
+// commandLine joins arguments so that a shell reads them as they were.
+func commandLine(args []string) string {
+	var out []string
+	for _, a := range args {
+		if a == "" || strings.ContainsAny(a, " \t\n\"'\\$`*?[]{}()<>|&;#~!") {
+			a = "'" + strings.ReplaceAll(a, "'", `'\''`) + "'"
+		}
+		out = append(out, a)
+	}
+	return strings.Join(out, " ")
 }

@@ -1,167 +1,295 @@
 package report
 
 import (
-	"bytes"
+	"encoding/base64"
+	"encoding/csv"
 	"fmt"
 	"html/template"
-	"image/color"
 	"math"
-	"slices"
 	"strconv"
 	"strings"
 
 	"gonum.org/v1/plot"
+	"gonum.org/v1/plot/font"
 	"gonum.org/v1/plot/plotter"
 	"gonum.org/v1/plot/vg"
 	"gonum.org/v1/plot/vg/draw"
-	"gonum.org/v1/plot/vg/vgsvg"
 )
 
-// Series is one line of a figure.
+// Series is one line, or a set of points, of a figure.
 type Series struct {
-	Name string
-	X, Y []float64
-	Dash bool
-	Hue  int // series of one hue share a colour
+	Name    string
+	X, Y    []float64
+	Err     []float64 // half the height of the bar at each point; nil: none, NaN: none there
+	Sources []string  // of every point, for the CSV: references to the provenance; nil: none
+	Dash    bool
+	Marks   bool // a mark at every point
+	NoLine  bool // marks only
+	Hue     int  // series of one hue share a colour
 }
 
-// Figure is a plot with the numbers behind it.
+// Add appends a point.
+func (s *Series) Add(x, y, err float64, source string) {
+	s.X, s.Y, s.Err, s.Sources = append(s.X, x), append(s.Y, y), append(s.Err, err), append(s.Sources, source)
+}
+
+// Figure is a plot with the numbers behind it: lines and points, or a heat map.
 type Figure struct {
 	Title, XLabel, YLabel string
 	Caption               string
 	Series                []Series
 	EpochMarks            bool // x counts epochs: ticks and light lines at whole ones
+	LogX                  bool // x above 0
+	Heat                  *Heat
 }
 
-// LegendEntry is a name with the colour of its line; the page shows it beside
+// LegendEntry is a name with the look of its line; the page shows it beside
 // the figure, where it covers no curve.
 type LegendEntry struct {
 	Name  string
-	Color string // #rrggbb
-	Dash  bool
+	Class string // of its colour in the style sheet
+	Kind  string // line, dash or mark
 }
 
 // Legend returns the entries of the figure's series, in their order.
 func (f *Figure) Legend() []LegendEntry {
 	var out []LegendEntry
 	for _, s := range f.Series {
-		r, g, b, _ := palette(s.Hue).RGBA()
-		out = append(out, LegendEntry{s.Name, fmt.Sprintf("#%02x%02x%02x", r>>8, g>>8, b>>8), s.Dash})
+		e := LegendEntry{s.Name, "s" + hue(s.Hue).class(), "line"}
+		switch {
+		case s.NoLine:
+			e.Kind = "mark"
+		case s.Dash:
+			e.Kind = "dash"
+		}
+		out = append(out, e)
 	}
 	return out
 }
 
-// palette is Okabe and Ito's eight colours, which differ for every kind of
-// colour vision, without the yellow that white paper swallows.
-func palette(i int) color.Color {
-	c := []color.RGBA{
-		{0x00, 0x72, 0xb2, 0xff}, {0xd5, 0x5e, 0x00, 0xff}, {0x00, 0x9e, 0x73, 0xff}, {0xcc, 0x79, 0xa7, 0xff},
-		{0x56, 0xb4, 0xe9, 0xff}, {0xe6, 0x9f, 0x00, 0xff}, {0x44, 0x44, 0x44, 0xff},
-	}
-	return c[i%len(c)]
+// size is one of the two sizes that every figure is drawn in; the style sheet shows the
+// one that fits. A drawing that is scaled down to a phone would have illegible text.
+type size struct {
+	class          string
+	w, h           float64 // pixels
+	xTicks, yTicks int     // most of them
 }
 
-// SVG draws the figure.
+func sizes() [2]size {
+	return [2]size{{"wide", 720, 340, 11, 7}, {"slim", 328, 248, 5, 6}}
+}
+
+// text sizes in pixels.
+const (
+	tickText  = 11
+	labelText = 12
+)
+
+// SVG draws the figure in both sizes.
 func (f *Figure) SVG() (template.HTML, error) {
-	p := plot.New()
-	p.X.Label.Text, p.Y.Label.Text = f.XLabel, f.YLabel
-	p.X.Label.TextStyle.Font.Size, p.Y.Label.TextStyle.Font.Size = 10, 10
-	p.X.Tick.Label.Font.Size, p.Y.Tick.Label.Font.Size = 9, 9
-	if f.EpochMarks {
-		if err := f.marks(p); err != nil {
-			return "", err
-		}
-	}
-	for _, s := range f.Series {
-		if len(s.X) == 0 {
-			continue
-		}
-		pts := make(plotter.XYs, len(s.X))
-		for i := range s.X {
-			pts[i] = plotter.XY{X: s.X[i], Y: s.Y[i]}
-		}
-		l, err := plotter.NewLine(pts)
+	var out []string
+	for _, s := range sizes() {
+		c := newCanvas(s.w, s.h)
+		p, err := f.plot(s)
 		if err != nil {
-			return "", fmt.Errorf("figure %s, series %s: %w", f.Title, s.Name, err)
+			return "", fmt.Errorf("figure %s: %w", f.Title, err)
 		}
-		l.Color, l.Width = palette(s.Hue), vg.Points(1.4)
-		if s.Dash {
-			l.Dashes = []vg.Length{vg.Points(4), vg.Points(3)}
+		p.Draw(draw.Crop(draw.New(c), 1, -1, 1, -1))
+		if c.err != nil {
+			return "", fmt.Errorf("figure %s: %w", f.Title, c.err)
 		}
-		p.Add(l)
+		out = append(out, c.svg(s.class, f.Title))
 	}
-	w, h := vg.Points(660), vg.Points(330)
-	c := vgsvg.New(w, h)
-	p.Draw(draw.New(c))
-	var b bytes.Buffer
-	if _, err := c.WriteTo(&b); err != nil {
-		return "", err
-	}
-	svg := b.String()
-	if i := strings.Index(svg, "<svg"); i > 0 {
-		svg = svg[i:] // without the XML declaration, which HTML does not want
-	}
-	// The library writes the text; everything in it was escaped by it.
-	return template.HTML(svg), nil
+	// The canvas escapes every text in it.
+	return template.HTML(strings.Join(out, "\n")), nil
 }
 
-// marks draws a light vertical line at every whole epoch.
-func (f *Figure) marks(p *plot.Plot) error {
-	hi, lo, top := 0.0, 0.0, 0.0
-	first := true
-	for _, s := range f.Series {
-		for i := range s.X {
-			hi = max(hi, s.X[i])
-			if first {
-				lo, top, first = s.Y[i], s.Y[i], false
-			}
-			lo, top = min(lo, s.Y[i]), max(top, s.Y[i])
+func (f *Figure) plot(s size) (*plot.Plot, error) {
+	p := plot.New()
+	p.BackgroundColor = nil // the page's
+	for _, a := range []*plot.Axis{&p.X, &p.Y} {
+		sans := font.Font{Typeface: "Liberation", Variant: "Sans"}
+		a.Color, a.Tick.Color, a.Label.TextStyle.Color, a.Tick.Label.Color = inkText, inkText, inkText, inkText
+		a.Label.TextStyle.Font, a.Tick.Label.Font = font.From(sans, labelText), font.From(sans, tickText)
+		a.Label.Padding = 4
+	}
+	p.X.Label.Text, p.Y.Label.Text = f.XLabel, f.YLabel
+	if f.Heat != nil {
+		return p, f.Heat.draw(p, s)
+	}
+	f.axes(p, s)
+	for _, series := range f.Series {
+		if err := series.draw(p); err != nil {
+			return nil, fmt.Errorf("series %s: %w", series.Name, err)
 		}
 	}
-	if hi >= 2 {
-		p.X.Tick.Marker = plot.TickerFunc(wholeTicks)
+	f.room(p)
+	return p, nil
+}
+
+// axes sets ticks and light lines.
+func (f *Figure) axes(p *plot.Plot, s size) {
+	p.Y.Tick.Marker = plot.TickerFunc(func(lo, hi float64) []plot.Tick { return niceTicks(lo, hi, s.yTicks) })
+	p.X.Tick.Marker = plot.TickerFunc(func(lo, hi float64) []plot.Tick { return niceTicks(lo, hi, s.xTicks) })
+	switch {
+	case f.LogX:
+		p.X.Scale = plot.LogScale{}
+		p.X.Tick.Marker = plot.TickerFunc(func(lo, hi float64) []plot.Tick { return logTicks(lo, hi, f.xs(), s.xTicks) })
+	case f.EpochMarks:
+		p.X.Tick.Marker = plot.TickerFunc(func(lo, hi float64) []plot.Tick {
+			if hi < 2 {
+				return niceTicks(lo, hi, s.xTicks)
+			}
+			return wholeTicks(lo, hi, s.xTicks)
+		})
 	}
-	for e := 1.0; e <= hi && hi <= 128; e++ {
-		l, err := plotter.NewLine(plotter.XYs{{X: e, Y: lo}, {X: e, Y: top}})
+	g := plotter.NewGrid()
+	g.Horizontal.Color, g.Horizontal.Width = inkGrid, 0.7
+	g.Vertical.Color, g.Vertical.Width = inkGrid, 0
+	if f.EpochMarks || f.LogX {
+		g.Vertical.Width = 0.7
+	}
+	p.Add(g)
+}
+
+// room widens a range that is one value, which no axis can show.
+func (f *Figure) room(p *plot.Plot) {
+	if f.LogX && p.X.Min == p.X.Max {
+		p.X.Min, p.X.Max = p.X.Min/2, p.X.Max*2
+	}
+	if p.Y.Min == p.Y.Max {
+		d := max(1e-3, math.Abs(p.Y.Min)*1e-3)
+		p.Y.Min, p.Y.Max = p.Y.Min-d, p.Y.Max+d
+	}
+}
+
+// xs are all x of the figure.
+func (f *Figure) xs() (x []float64) {
+	for _, s := range f.Series {
+		x = append(x, s.X...)
+	}
+	return x
+}
+
+func (s *Series) draw(p *plot.Plot) error {
+	var pts plotter.XYs
+	bars := struct {
+		plotter.XYs
+		plotter.YErrors
+	}{}
+	for i := range s.X {
+		at := plotter.XY{X: s.X[i], Y: s.Y[i]}
+		if math.IsNaN(at.Y) || math.IsInf(at.Y, 0) {
+			continue // it is in the CSV
+		}
+		pts = append(pts, at)
+		if i < len(s.Err) && s.Err[i] > 0 {
+			bars.XYs = append(bars.XYs, at)
+			bars.YErrors = append(bars.YErrors, struct{ Low, High float64 }{s.Err[i], s.Err[i]})
+		}
+	}
+	if len(pts) == 0 {
+		return nil
+	}
+	if len(bars.XYs) > 0 {
+		e, err := plotter.NewYErrorBars(bars)
 		if err != nil {
 			return err
 		}
-		l.Color, l.Width = color.RGBA{0xe4, 0xe4, 0xe4, 0xff}, vg.Points(0.7)
+		e.Color, e.LineStyle.Width, e.CapWidth = hue(s.Hue), 1, 5
+		p.Add(e)
+	}
+	if !s.NoLine {
+		l, err := plotter.NewLine(pts)
+		if err != nil {
+			return err
+		}
+		l.Color, l.Width = hue(s.Hue), 1.6
+		if s.Dash {
+			l.Dashes = []vg.Length{5, 3}
+		}
 		p.Add(l)
+	}
+	if s.Marks || s.NoLine || len(pts) == 1 {
+		m, err := plotter.NewScatter(pts)
+		if err != nil {
+			return err
+		}
+		m.GlyphStyle = draw.GlyphStyle{Color: hue(s.Hue), Radius: 2.6, Shape: draw.CircleGlyph{}}
+		p.Add(m)
 	}
 	return nil
 }
 
-// wholeTicks puts labels at whole numbers, at most ten of them, at steps of 1, 2
-// or 5 times a power of ten.
-func wholeTicks(lo, hi float64) (ticks []plot.Tick) {
-	step := 1.0
-	for i := 0; (hi-lo)/step > 10; i++ {
-		step *= []float64{2, 2.5, 2}[i%3]
-	}
-	for x := math.Ceil(lo/step) * step; x <= hi; x += step {
-		ticks = append(ticks, plot.Tick{Value: x, Label: strconv.FormatFloat(x, 'f', -1, 64)})
-	}
-	return ticks
-}
-
 // CSV is the data of the figure, one point a line.
 func (f *Figure) CSV() string {
-	var b strings.Builder
-	b.WriteString("series,x,y\n")
+	if f.Heat != nil {
+		return f.Heat.csv(f)
+	}
+	head := []string{"series", "x", "y"}
+	withErr, withSource := false, false
 	for _, s := range f.Series {
 		for i := range s.X {
-			fmt.Fprintf(&b, "%s,%g,%g\n", s.Name, s.X[i], s.Y[i])
+			withErr = withErr || i < len(s.Err) && s.Err[i] > 0
+			withSource = withSource || i < len(s.Sources) && s.Sources[i] != ""
 		}
 	}
+	if withErr {
+		head = append(head, "error")
+	}
+	if withSource {
+		head = append(head, "provenance")
+	}
+	rows := [][]string{head}
+	for _, s := range f.Series {
+		for i := range s.X {
+			row := []string{s.Name, exact(s.X[i]), exact(s.Y[i])}
+			if withErr {
+				e := ""
+				if i < len(s.Err) && s.Err[i] > 0 {
+					e = exact(s.Err[i])
+				}
+				row = append(row, e)
+			}
+			if withSource {
+				e := ""
+				if i < len(s.Sources) {
+					e = s.Sources[i]
+				}
+				row = append(row, e)
+			}
+			rows = append(rows, row)
+		}
+	}
+	return csvText(rows)
+}
+
+// csvText writes rows; a strings.Builder does not fail.
+func csvText(rows [][]string) string {
+	var b strings.Builder
+	w := csv.NewWriter(&b)
+	_ = w.WriteAll(rows)
 	return b.String()
 }
 
-func medianOf(v []float64) float64 {
-	if len(v) == 0 {
-		return 0
-	}
-	v = slices.Clone(v)
-	slices.Sort(v)
-	return v[len(v)/2]
+// exact is a number as it can be read back.
+func exact(x float64) string { return strconv.FormatFloat(x, 'g', -1, 64) }
+
+// Download is a link that holds the CSV.
+func (f *Figure) Download() template.URL {
+	return template.URL("data:text/csv;base64," + base64.StdEncoding.EncodeToString([]byte(f.CSV())))
+}
+
+// File is the name that the CSV is saved under.
+func (f *Figure) File() string {
+	name := strings.Map(func(r rune) rune {
+		switch {
+		case r >= 'a' && r <= 'z' || r >= '0' && r <= '9':
+			return r
+		case r >= 'A' && r <= 'Z':
+			return r + 'a' - 'A'
+		}
+		return '-'
+	}, f.Title)
+	return strings.Trim(name, "-") + ".csv"
 }

@@ -76,7 +76,7 @@ func TestWholeTicks(t *testing.T) {
 		{0.1, 1000, "100 200 300 400 500 600 700 800 900 1000"},
 	} {
 		var got []string
-		for _, k := range wholeTicks(c.lo, c.hi) {
+		for _, k := range wholeTicks(c.lo, c.hi, 10) {
 			got = append(got, k.Label)
 			if k.Value != math.Round(k.Value) {
 				t.Errorf("a tick at %v", k.Value)
@@ -104,7 +104,7 @@ func TestPageNamesEverySeriesOutsideItsFigure(t *testing.T) {
 		t.Fatal(err)
 	}
 	html := string(b)
-	if n := strings.Count(html, `<i style="border-color: #0072b2"></i>a&lt;b</span>`); n != 3 {
+	if n := strings.Count(html, `<i class="s0 line"></i>a&lt;b</span>`); n != 3 {
 		t.Errorf("%d legends name the run, want one for each of 3 figures", n)
 	}
 	if strings.Contains(html, "a<b") || strings.Contains(html, "ZgotmplZ") {
