@@ -29,7 +29,7 @@ func suites() []suite {
 		matmulSuite(), matmulDXSuite(), matmulDWSuite(), ropeSuite(), ropeAtSuite(),
 		attentionSuite(), attentionBwdSuite(), attnDecodeSuite(), swigluSuite(), swigluBwdSuite(),
 		headLossSuite(), sumLossSuite(), sumSquaresSuite(), fillSuite(), copySuite(), castSuite(), addToSuite(),
-		guardSuite(), adamwSuite(),
+		guardSuite(), adamwSuite(), drawSuite(),
 	}
 }
 

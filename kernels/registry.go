@@ -23,6 +23,6 @@ func All() []Entry {
 		SwiGLU.entry(), HeadLoss.entry(), SumLoss.entry(),
 		RMSNormBwd.entry(), MatMulDX.entry(), MatMulDW.entry(), SwiGLUBwd.entry(), AttentionBwd.entry(), EmbedBwd.entry(),
 		Fill.entry(), Copy.entry(), Cast.entry(), AddTo.entry(), SumSquares.entry(), Guard.entry(), AdamW.entry(),
-		RoPEAt.entry(), AttnDecode.entry(),
+		RoPEAt.entry(), AttnDecode.entry(), Draw.entry(),
 	}
 }
