@@ -41,7 +41,7 @@ func weightsOf(c model.Config) []float32 {
 	return w
 }
 
-func open(t *testing.T, threads int) gpu.Device {
+func open(t testing.TB, threads int) gpu.Device {
 	t.Helper()
 	d, err := host.New(host.Config{Threads: threads}).Open(0)
 	if err != nil {
