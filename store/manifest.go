@@ -51,6 +51,31 @@ type Meta struct {
 	Policies      map[string]string `json:"policies,omitempty"`
 	Counts        map[string]int64  `json:"counts,omitempty"` // what was left out, by reason
 	TextBytes     int64             `json:"text_bytes"`
+	Generated     *Generated        `json:"generated,omitempty"` // nil when people wrote the documents
+}
+
+// Generated says which models wrote the documents of a store, and how. Document i was drawn
+// with a stream of random numbers of its own, of the seed and i, which is its doc_id.
+type Generated struct {
+	Mode        string    `json:"mode"` // single, average (of the teachers' logits) or pool (document i by teacher i mod K)
+	Temperature float64   `json:"temperature"`
+	Seed        uint64    `json:"seed"`
+	MaxLength   int       `json:"max_length"` // tokens of a document, boundary ids included
+	Precision   string    `json:"precision"`  // of the products
+	Cut         int64     `json:"cut"`        // documents that were ended by their length
+	Empty       int64     `json:"empty"`      // documents of boundary ids alone
+	Teachers    []Teacher `json:"teachers"`
+}
+
+// Teacher is a model that took part. Documents and Tokens are those it wrote alone.
+type Teacher struct {
+	Run        string `json:"run"`              // name of the run folder, or of the checkpoint's
+	RunID      string `json:"run_id,omitempty"` // as checkpoints carry it
+	Checkpoint string `json:"checkpoint"`       // its name
+	Step       int64  `json:"step"`
+	Weights    string `json:"weights"` // SHA-256 of model.safetensors
+	Documents  int64  `json:"documents,omitempty"`
+	Tokens     int64  `json:"tokens,omitempty"`
 }
 
 // FileSum is a file with its size and the xxh64 of its bytes.
@@ -149,6 +174,9 @@ func (m *Manifest) validate() error {
 	}
 	if m.Documents < 1 || m.Documents > 1<<32-1 || m.Lengths.File != LengthsName || m.Lengths.Bytes != 4*m.Documents {
 		return fmt.Errorf("%d documents with a lengths file %q of %d bytes", m.Documents, m.Lengths.File, m.Lengths.Bytes)
+	}
+	if g := m.Generated; g != nil && (!(g.Temperature > 0) || g.MaxLength < 1 || len(g.Teachers) == 0) {
+		return fmt.Errorf("generated at temperature %g, to %d tokens a document, by %d models", g.Temperature, g.MaxLength, len(g.Teachers))
 	}
 	if len(m.Shards) > maxShards {
 		return fmt.Errorf("%d shards, more than %d", len(m.Shards), maxShards)
