@@ -22,34 +22,40 @@ type Evaluation struct {
 
 // Evaluate measures m on the validation set of s.
 func Evaluate(ctx context.Context, s *Setup, m *Model) (rep *Evaluation, err error) {
-	devs, err := OpenDevices(1, s.Config.Train.Threads*s.Config.Train.Devices, false)
+	res, docs, err := Measure(ctx, s, m, s.Set)
 	if err != nil {
-		return nil, err
-	}
-	defer func() { err = errors.Join(err, devs.Close()) }()
-	ev, err := eval.New(ctx, devs[0], eval.Config{
-		Model: m.Config, B: s.Config.Eval.Batch, T: s.Options.T, DocMask: s.Options.DocMask, ResetPositions: s.Options.ResetPositions,
-		Policy: s.Options.Policy,
-	})
-	if err != nil {
-		return nil, err
-	}
-	defer func() { err = errors.Join(err, ev.Close()) }()
-	if err := ev.Load(ctx, m.Weights); err != nil {
-		return nil, err
-	}
-	docs := make([]evals.DocLoss, s.Set.NumDocs())
-	res, err := ev.Run(ctx, s.Set, evals.ByDocument(docs, s.Set.Docs))
-	if err != nil {
-		return nil, err
-	}
-	if err := checkLoss(m.Step, res.Loss); err != nil {
 		return nil, err
 	}
 	fp := s.Val.Fingerprint()
 	rep = &Evaluation{Result: res, DataHash: hex.EncodeToString(fp[:])}
 	rep.StdErr, rep.Docs = StdErr(docs)
 	return rep, nil
+}
+
+// Measure is the loss of m on any set of rows of the length that s trains with, and the
+// part of it that falls on each of the set's documents. It opens a device with the threads
+// of s and blocks for one pass over the rows; a loss that is not finite is an error.
+func Measure(ctx context.Context, s *Setup, m *Model, set *ValSet) (res eval.Result, docs []evals.DocLoss, err error) {
+	devs, err := OpenDevices(1, s.Config.Train.Threads*s.Config.Train.Devices, false)
+	if err != nil {
+		return res, nil, err
+	}
+	defer func() { err = errors.Join(err, devs.Close()) }()
+	c := s.evalConfig(&s.Options, s.Config.Eval.Batch)
+	c.Model = m.Config
+	ev, err := eval.New(ctx, devs[0], c)
+	if err != nil {
+		return res, nil, err
+	}
+	defer func() { err = errors.Join(err, ev.Close()) }()
+	if err := ev.Load(ctx, m.Weights); err != nil {
+		return res, nil, err
+	}
+	docs = make([]evals.DocLoss, set.NumDocs())
+	if res, err = ev.Run(ctx, set, evals.ByDocument(docs, set.Docs)); err != nil {
+		return res, nil, err
+	}
+	return res, docs, checkLoss(m.Step, res.Loss)
 }
 
 // checkLoss refuses a validation loss that is not a number. The last update of a
