@@ -14,7 +14,7 @@ import (
 
 // specKeys are the keys of a sweep file.
 func specKeys() []string {
-	return []string{"base", "grid", "list", "seeds", "vary", "budget", "out", "code", "descend"}
+	return []string{"base", "grid", "list", "seeds", "vary", "budget", "out", "code", "descend", "compare", "test", "batches", "pools"}
 }
 
 // specParser walks the tree of a sweep file and gathers what is wrong with it.
@@ -117,6 +117,7 @@ func (p *specParser) file(root ast.Node) {
 	if kv := nodes["descend"]; kv != nil {
 		p.descend(kv, nodes["grid"] != nil)
 	}
+	p.study(nodes)
 	if n := p.spec.number(); n > maxCells {
 		p.at(nil, "%.0f cells; the limit is %d", n, maxCells)
 	}
@@ -203,8 +204,46 @@ func (p *specParser) grid(kv *ast.MappingValueNode) {
 	}
 	for _, a := range pairs {
 		key := a.Key.GetToken().Value
-		p.spec.Grid = append(p.spec.Grid, Axis{key, p.values(key, a.Value, a.Key)})
+		axis := Axis{Key: key}
+		if sections(a.Value) {
+			axis.Many = p.entries(a.Value, "axis "+key)
+		} else {
+			axis.Values = p.values(key, a.Value, a.Key)
+		}
+		p.spec.Grid = append(p.spec.Grid, axis)
 	}
+	set := map[string]string{} // key of the configuration -> axis
+	for _, a := range p.spec.Grid {
+		for _, key := range a.keys() {
+			if other, there := set[key]; there {
+				p.at(kv.Key, "%s is set by two axes, %s and %s; keep it in one", key, other, a.Key)
+			}
+			set[key] = a.Key
+		}
+	}
+}
+
+// sections reports whether a list has sections for entries, so that each level of an axis
+// sets several keys.
+func sections(node ast.Node) bool {
+	seq, ok := node.(*ast.SequenceNode)
+	if !ok || len(seq.Values) == 0 {
+		return false
+	}
+	switch seq.Values[0].(type) {
+	case *ast.MappingNode, *ast.MappingValueNode:
+		return true
+	}
+	return false
+}
+
+// entries reads a list of sections.
+func (p *specParser) entries(node ast.Node, what string) [][]Setting {
+	out := [][]Setting{}
+	for i, entry := range node.(*ast.SequenceNode).Values {
+		out = append(out, p.settings(entry, fmt.Sprintf("entry %d of %s", i+1, what)))
+	}
+	return out
 }
 
 func (p *specParser) list(kv *ast.MappingValueNode) {
@@ -213,11 +252,7 @@ func (p *specParser) list(kv *ast.MappingValueNode) {
 		p.at(kv.Key, "list: want entries such as - {train.epochs: 8}, got %s", config.Describe(kv.Value))
 		return
 	}
-	p.spec.List = [][]Setting{}
-	for i, entry := range seq.Values {
-		settings := p.settings(entry, fmt.Sprintf("entry %d of list", i+1))
-		p.spec.List = append(p.spec.List, settings)
-	}
+	p.spec.List = p.entries(seq, "list")
 }
 
 func (p *specParser) settings(node ast.Node, what string) (out []Setting) {
@@ -311,9 +346,7 @@ func (p *specParser) descend(kv *ast.MappingValueNode, grid bool) {
 				p.at(x.Key, "sizes: want entries such as - {model.preset: micro-1M}, got %s", config.Describe(x.Value))
 				continue
 			}
-			for i, entry := range seq.Values {
-				d.Sizes = append(d.Sizes, p.settings(entry, fmt.Sprintf("entry %d of sizes", i+1)))
-			}
+			d.Sizes = p.entries(seq, "sizes")
 		default:
 			p.at(x.Key, "unknown key %q in descend - legal here: start, freeze, sizes", name)
 		}
@@ -326,6 +359,10 @@ func (p *specParser) descend(kv *ast.MappingValueNode, grid bool) {
 		}
 	}
 	for _, a := range p.spec.Grid {
+		if a.Many != nil {
+			p.at(kv.Key, "descend walks along numbers, and the levels of %s are sections", a.Key)
+			continue
+		}
 		if !slices.ContainsFunc(d.Start, func(s Setting) bool { return s.Key == a.Key }) {
 			p.at(kv.Key, "start: give a value of %s; it has %s", a.Key, valuesText(&a))
 		}

@@ -44,10 +44,36 @@ type Setting struct {
 
 func (s Setting) String() string { return s.Key + "=" + s.Value }
 
-// Axis is one key of a grid with its values, in the order of the file.
+// Axis is one key of a grid with its values, in the order of the file; or a name of its
+// own with levels that set several keys each.
 type Axis struct {
 	Key    string
 	Values []Setting
+	Many   [][]Setting // instead of Values
+}
+
+// Levels are the settings of every level of the axis.
+func (a *Axis) Levels() [][]Setting {
+	if a.Many != nil {
+		return a.Many
+	}
+	var out [][]Setting
+	for _, v := range a.Values {
+		out = append(out, []Setting{v})
+	}
+	return out
+}
+
+// keys are those of the configuration that the axis sets.
+func (a *Axis) keys() (list []string) {
+	for _, l := range a.Levels() {
+		for _, s := range l {
+			if !slices.Contains(list, s.Key) {
+				list = append(list, s.Key)
+			}
+		}
+	}
+	return list
 }
 
 // Budget bounds what a sweep may spend, finished cells included. Zero is no bound.
@@ -65,12 +91,28 @@ type Descend struct {
 	Sizes [][]Setting
 }
 
-// Sizes are those of the descent, or the one of the base configuration.
+// Sizes are those of the descent, or the one of the base configuration; of a batch study
+// the batches on the first pool.
 func (s *Spec) Sizes() [][]Setting {
+	if len(s.Batches) > 0 {
+		var out [][]Setting
+		for _, b := range s.Batches {
+			out = append(out, append(slices.Clone(s.pool(0)), b))
+		}
+		return out
+	}
 	if s.Descend == nil || len(s.Descend.Sizes) == 0 {
 		return [][]Setting{nil}
 	}
 	return s.Descend.Sizes
+}
+
+// pool is the data of a pool; that of the base configuration where none are written.
+func (s *Spec) pool(i int) []Setting {
+	if i < len(s.Pools) {
+		return s.Pools[i]
+	}
+	return nil
 }
 
 // Spec is a sweep: a base configuration, what varies, and over which seeds.
@@ -84,6 +126,12 @@ type Spec struct {
 	Out     string // folder of the registry
 	Code    CodePolicy
 	Descend *Descend
+
+	// What the studies ask for; a sweep trains the same cells without.
+	Compare []Setting   // of the cell that others are held against: they stand in one cell only
+	Test    string      // store on which results are told; empty is the validation store
+	Batches []Setting   // train.batch, each with settings of its own
+	Pools   [][]Setting // the data of each pool; the first one is that settings are chosen on
 
 	baseName string
 	baseText []byte
@@ -175,8 +223,8 @@ func (s *Spec) points() [][]Setting {
 	for _, a := range s.Grid {
 		var next [][]Setting
 		for _, p := range points {
-			for _, v := range a.Values {
-				next = append(next, append(slices.Clone(p), v))
+			for _, l := range a.Levels() {
+				next = append(next, append(slices.Clone(p), l...))
 			}
 		}
 		points = next
@@ -188,7 +236,7 @@ func (s *Spec) points() [][]Setting {
 func (s *Spec) number() float64 {
 	n := 1.0
 	for _, a := range s.Grid {
-		n *= float64(len(a.Values))
+		n *= float64(max(len(a.Values), len(a.Many)))
 	}
 	if s.List != nil {
 		n = float64(len(s.List))

@@ -54,22 +54,8 @@ docs/formats/sweep.md describes all keys, the registry and the records.`,
   refrain sweep decay.yaml --backend slurm --sbatch --partition=cpu`,
 		Args: args(cobra.ExactArgs(1)),
 		RunE: func(c *cobra.Command, list []string) error {
-			spec, err := study.LoadSpec(list[0])
+			spec, err := a.loadSweep(c, list[0], &o, (*study.Spec).CheckSweep)
 			if err != nil {
-				return err
-			}
-			if err := o.check(c, spec); err != nil {
-				return err
-			}
-			base, err := spec.Base()
-			if err != nil {
-				// All that is wrong is told at once, not only what the first cell meets.
-				if _, all := spec.Cells(); all != nil {
-					err = all
-				}
-				return err
-			}
-			if err := a.ingest(c.Context(), &base.Config, o.json); err != nil {
 				return err
 			}
 			switch {
@@ -83,15 +69,43 @@ docs/formats/sweep.md describes all keys, the registry and the records.`,
 			return a.sweepRun(c.Context(), spec, o)
 		},
 	}
+	o.flags(c)
+	f := c.Flags()
+	f.IntVar(&o.cell, "cell", 0, "train only this cell, as --dry-run numbers them; others may be trained elsewhere meanwhile")
+	f.StringVar(&o.backend, "backend", "local", "local, or slurm: write an array job into the registry and submit it")
+	f.StringArrayVar(&o.sbatch, "sbatch", nil, "with --backend slurm: an argument for sbatch, such as --partition=cpu; may be repeated")
+	return c
+}
+
+// flags adds those that a sweep and the studies have in common.
+func (o *sweepOptions) flags(c *cobra.Command) {
+	o.backend = "local"
 	f := c.Flags()
 	f.BoolVar(&o.dry, "dry-run", false, "print every cell, its cost and the total, and train nothing")
 	f.BoolVar(&o.json, "json", false, "print one JSON object")
 	f.IntVar(&o.parallel, "max-parallel", 0, "most runs at a time; 0: as ends first, with memory for all of them")
 	f.StringVar(&o.budgetText, "budget", "", "instead of the file's: core time such as 90m or 2h, or steps such as 5000steps")
-	f.IntVar(&o.cell, "cell", 0, "train only this cell, as --dry-run numbers them; others may be trained elsewhere meanwhile")
-	f.StringVar(&o.backend, "backend", "local", "local, or slurm: write an array job into the registry and submit it")
-	f.StringArrayVar(&o.sbatch, "sbatch", nil, "with --backend slurm: an argument for sbatch, such as --partition=cpu; may be repeated")
-	return c
+}
+
+// loadSweep reads the file of a sweep or study, refuses what is wrong with it, with the
+// flags, or by check, and makes its store when the configuration names inputs.
+func (a *app) loadSweep(c *cobra.Command, path string, o *sweepOptions, check func(*study.Spec) error) (*study.Spec, error) {
+	spec, err := study.LoadSpec(path)
+	if err != nil {
+		return nil, err
+	}
+	if err := errors.Join(o.check(c, spec), check(spec)); err != nil {
+		return nil, err
+	}
+	base, err := spec.Base()
+	if err != nil {
+		// All that is wrong is told at once, not only what the first cell meets.
+		if _, all := spec.Cells(); all != nil {
+			err = all
+		}
+		return nil, err
+	}
+	return spec, a.ingest(c.Context(), &base.Config, o.json)
 }
 
 // check reads what the flags say and refuses what does not go together.
@@ -142,34 +156,6 @@ func parseBudget(text string) (b study.Budget, err error) {
 	}
 	b.CoreSeconds = d.Seconds()
 	return b, nil
-}
-
-// sweepCells resolves the cells of a sweep and estimates them; of a descent those that it
-// asks for first.
-func sweepCells(spec *study.Spec, records []*study.Record) (cells []*study.Cell, rate float64, from string, err error) {
-	if cells, err = spec.Cells(); err != nil {
-		return nil, 0, "", err
-	}
-	if rate, from, err = study.Rate(records, cells[0]); err != nil {
-		return nil, 0, "", err
-	}
-	if spec.Descend != nil {
-		axes, start, err := spec.Axes()
-		if err != nil {
-			return nil, 0, "", err
-		}
-		cells = nil
-		for _, size := range spec.Sizes() {
-			for _, p := range study.First(axes, start) {
-				at, err := spec.At(spec.Point(size, p))
-				if err != nil {
-					return nil, 0, "", err
-				}
-				cells = append(cells, at...)
-			}
-		}
-	}
-	return cells, rate, from, study.Open(cells, rate)
 }
 
 // drySum is the cost of some cells.
@@ -292,31 +278,19 @@ type sweepResult struct {
 }
 
 func (a *app) sweepRun(ctx context.Context, spec *study.Spec, o sweepOptions) error {
-	reg, err := study.OpenRegistry(spec.Out, nil)
+	j, err := openSweep(spec, lockRegistry)
 	if err != nil {
 		return err
 	}
-	defer reg.Close()
-	cells, rate, _, err := sweepCells(spec, reg.Records())
-	if err != nil {
-		return err
-	}
-	return a.sweepThese(ctx, spec, reg, cells, rate, o)
+	defer j.reg.Close()
+	return a.sweepThese(ctx, j, j.cells, o)
 }
 
 // sweepThese brings cells to their ends and prints what came of it.
-func (a *app) sweepThese(ctx context.Context, spec *study.Spec, reg *study.Registry, cells []*study.Cell, rate float64, o sweepOptions) error {
+func (a *app) sweepThese(ctx context.Context, j *sweepJob, cells []*study.Cell, o sweepOptions) error {
+	spec := j.spec
+	work, live := a.sweepWork(j, cells, o)
 	var err error
-	stop := a.graceful()
-	ledger := study.NewLedger(spec.Budget)
-	live := newSweepWatch(a, spec, reg, cells, o.json)
-	work := &study.Work{
-		Spec: spec, Records: reg.Records, Ledger: ledger, Rate: rate, Each: live.record,
-		Runner: &study.Local{
-			Registry: reg, Policy: spec.Code, Parallel: o.parallel, Stop: stop, Watch: live, Admit: ledger.Admit,
-			Args: append([]string{"refrain"}, a.args...),
-		},
-	}
 	res := sweepResult{Registry: spec.Out, Status: "done"}
 	if spec.Descend == nil {
 		res.Cells, err = work.Sweep(ctx, cells)
@@ -327,7 +301,7 @@ func (a *app) sweepThese(ctx context.Context, spec *study.Spec, reg *study.Regis
 		res.Cells = live.all()
 	}
 	live.end(err == nil)
-	res.Others = study.Others(reg.Records(), live.cells, spec.Code)
+	res.Others = study.Others(j.reg.Records(), live.cells, spec.Code)
 	switch {
 	case errors.Is(err, study.ErrBudget):
 		res.Status = "over budget"

@@ -21,19 +21,15 @@ import (
 // sweepCell trains one cell of a sweep, as a task of an array job does. Others may train
 // other cells of the same registry meanwhile.
 func (a *app) sweepCell(ctx context.Context, c *cobra.Command, spec *study.Spec, o sweepOptions) error {
-	reg, err := study.JoinRegistry(spec.Out)
+	j, err := openSweep(spec, study.JoinRegistry)
 	if err != nil {
 		return err
 	}
-	defer reg.Close()
-	cells, rate, _, err := sweepCells(spec, reg.Records())
-	if err != nil {
-		return err
+	defer j.reg.Close()
+	if o.cell > len(j.cells) {
+		return bad(c, "--cell %d: the sweep has %d cells; --dry-run numbers them", o.cell, len(j.cells))
 	}
-	if o.cell > len(cells) {
-		return bad(c, "--cell %d: the sweep has %d cells; --dry-run numbers them", o.cell, len(cells))
-	}
-	return a.sweepThese(ctx, spec, reg, cells[o.cell-1:o.cell], rate, o)
+	return a.sweepThese(ctx, j, j.cells[o.cell-1:o.cell], o)
 }
 
 // slurmScript is the array job: one task a cell, each the same command with its number.
@@ -71,49 +67,27 @@ func (a *app) sweepSlurm(ctx context.Context, spec *study.Spec, o sweepOptions) 
 		return &run.Error{Code: run.ExitUsage, Err: errors.New("a descent decides from its results what to train next, and an array job is submitted once: use --backend local")}
 	}
 	// Held while the job is written, so that it is not submitted beside a sweep that goes on.
-	reg, err := study.OpenRegistry(spec.Out, nil)
+	j, err := openSweep(spec, lockRegistry)
 	if err != nil {
 		return err
 	}
-	defer reg.Close()
-	cells, _, _, err := sweepCells(spec, reg.Records())
+	defer j.reg.Close()
+	t, err := j.todo()
 	if err != nil {
 		return err
 	}
-	ledger := study.NewLedger(spec.Budget)
-	var numbers []int
-	todo := map[*study.Cell]int{}
-	var left []*study.Cell
-	for i, c := range cells {
-		r, err := study.Find(reg.Records(), c, spec.Code)
-		if err != nil {
-			return err
-		}
-		if r != nil && r.Final() {
-			ledger.Spend(r)
-			continue
-		}
-		todo[c] = i + 1
-		left = append(left, c)
-	}
-	memory := int64(0)
-	within := ledger.Within(left)
-	for _, c := range within {
-		numbers = append(numbers, todo[c])
-		memory = max(memory, c.Cost.Memory)
-	}
-	if len(numbers) == 0 {
-		if len(left) > 0 {
+	if len(t.numbers) == 0 {
+		if t.left > 0 {
 			return study.ErrBudget
 		}
-		a.printf("nothing to submit: all %d cells are done\n", len(cells))
+		a.printf("nothing to submit: all %d cells are done\n", len(j.cells))
 		return nil
 	}
-	script, err := a.writeSlurm(spec, numbers, memory, o)
+	script, err := a.writeSlurm(spec, t.numbers, t.memory, o)
 	if err != nil {
 		return err
 	}
-	a.notef("%d cells in %s", len(numbers), script)
+	a.notef("%d cells in %s", len(t.numbers), script)
 	cmd := exec.CommandContext(ctx, "sbatch", append(append([]string{"--parsable"}, o.sbatch...), script)...)
 	var out, errOut bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &out, &errOut
@@ -124,10 +98,10 @@ func (a *app) sweepSlurm(ctx context.Context, spec *study.Spec, o sweepOptions) 
 		return fmt.Errorf("sbatch: %w\n%s", err, errOut.String())
 	}
 	id := strings.TrimSpace(out.String())
-	if len(within) < len(left) {
-		a.notef("the budget leaves %d cells out", len(left)-len(within))
+	if t.left > 0 {
+		a.notef("the budget leaves %d cells out", t.left)
 	}
-	a.printf("submitted  %s  %d cells; --dry-run shows how far they are, and the same command without --backend the result\n", id, len(numbers))
+	a.printf("submitted  %s  %d cells; --dry-run shows how far they are, and the same command without --backend the result\n", id, len(t.numbers))
 	return nil
 }
 
