@@ -61,9 +61,6 @@ const maxScoresBytes = 1 << 28
 // places them; neither that nor threads changes a bit.
 func (g *Registry) Score(ctx context.Context, cells []*Cell, records []*Record, split Split, p Placement) ([]*Scores, error) {
 	out := make([]*Scores, len(records))
-	if err := g.apart(cells, split); err != nil {
-		return nil, err
-	}
 	if err := fsx.MkdirAll(g.fs, g.path(scoresDir), fsx.DirPerm); err != nil {
 		return nil, &run.Error{Code: run.ExitDisk, Err: fmt.Errorf("registry %s: %w", g.Dir, err)}
 	}
@@ -93,13 +90,15 @@ func (s Split) name(c *Cell) string {
 	return c.resolved.Config.Data.Val
 }
 
-// apart refuses a split of its own that holds documents which runs were trained on or
-// chosen by: its losses would not be of unseen text.
-func (g *Registry) apart(cells []*Cell, split Split) (err error) {
-	if split.Seen || split.Store == "" {
+// CheckTest refuses a test store, before anything is trained, that holds documents which
+// cells are trained on or chosen by, or whose tokens are others than theirs. It reads all
+// of the store and, of each corpus, the documents of the same lengths. An empty name is no
+// store and no error.
+func CheckTest(cells []*Cell, dir string) (err error) {
+	if dir == "" {
 		return nil
 	}
-	t, err := store.Open(split.Store, store.OpenOptions{})
+	t, err := store.Open(dir, store.OpenOptions{})
 	if err != nil {
 		return &run.Error{Code: run.ExitData, Err: fmt.Errorf("test store: %w", err)}
 	}
@@ -123,6 +122,9 @@ func (c *Cell) apartFrom(t *store.Store) (err error) {
 		return err
 	}
 	defer func() { err = errors.Join(err, s.Close()) }()
+	if err := sameTokens(t, s); err != nil {
+		return err
+	}
 	others := []struct {
 		what   string
 		corpus repack.Corpus
@@ -137,6 +139,14 @@ func (c *Cell) apartFrom(t *store.Store) (err error) {
 		if both := ensemble.Shared(t, o.corpus); both != "" {
 			return &run.Error{Code: run.ExitData, Err: fmt.Errorf("the test store holds %s of cell %s: %s; test on documents of their own", o.what, c.Label(), both)}
 		}
+	}
+	return nil
+}
+
+// sameTokens refuses a store whose ids mean something else to the runs.
+func sameTokens(t *store.Store, s *run.Setup) error {
+	if have := t.Manifest().TokenizerHash; have != s.TokHash {
+		return &run.Error{Code: run.ExitData, Err: fmt.Errorf("%s was made with another tokenizer (hash %.12s) than what the runs are trained on (%.12s)", t.Dir(), have, s.TokHash)}
 	}
 	return nil
 }
@@ -254,9 +264,8 @@ func (s Split) open(r *run.Setup) (set *splitSet, name, hash string, err error) 
 			return nil, "", "", &run.Error{Code: run.ExitData, Err: err}
 		}
 		corpus, name = set.own, s.Store
-		if have := set.own.Manifest().TokenizerHash; have != r.TokHash {
-			err := fmt.Errorf("%s was made with another tokenizer (hash %.12s) than the runs were trained with (%.12s)", s.Store, have, r.TokHash)
-			return nil, "", "", errors.Join(&run.Error{Code: run.ExitData, Err: err}, set.close())
+		if err := sameTokens(set.own, r); err != nil {
+			return nil, "", "", errors.Join(err, set.close())
 		}
 	}
 	if set.ValSet, err = run.NewValSet(corpus, r.Options.T, s.Rows); err != nil {

@@ -1,0 +1,96 @@
+package main
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"refrain/internal/run"
+	"refrain/study"
+)
+
+// TestAblationCommand: a grid is trained, measured on a store of its own and compared; the
+// same command measures nothing again, even where the checkpoints have gone.
+func TestAblationCommand(t *testing.T) {
+	test := filepath.Join(t.TempDir(), "test")
+	writeStore(t, test, 24, 3)
+	lines := "grid:\n  data.mode: [fixed, repack]\n  optim.embedding_decay: [0, 2]\nseeds: [0, 1]\ncompare: {data.mode: fixed, optim.embedding_decay: 0}\n"
+	path, out := sweepFile(t, lines+"test: "+filepath.ToSlash(test)+"\n")
+	if d := object[dryRun](t, 0, "study", "ablation", path, "--dry-run"); len(d.Cells) != 8 {
+		t.Errorf("dry run: %+v", d)
+	}
+	a := object[study.Ablation](t, 0, "study", "ablation", path)
+	if len(a.Arms) != 4 || a.Store != filepath.ToSlash(test) || a.Tokens == 0 || a.Base != "data.mode=fixed optim.embedding_decay=0" || len(a.Effects) != 6 {
+		t.Fatalf("%+v", a)
+	}
+	for _, x := range a.Arms {
+		c := x.Contrast
+		if x.Label == a.Base {
+			if c != nil {
+				t.Errorf("the base cell is compared with itself: %+v", c)
+			}
+			continue
+		}
+		if x.Loss == nil || c == nil || c.Pairs != 2 || c.Documents < 10 || c.Interval == nil || c.StdErrSeeds == nil {
+			t.Errorf("%s: %+v", x.Label, c)
+			continue
+		}
+		if d := *x.Loss - *a.Arms[0].Loss; c.Difference < d-1e-9 || c.Difference > d+1e-9 {
+			t.Errorf("%s: losses differ by %v, the pairs by %v", x.Label, d, c.Difference)
+		}
+		if _, err := os.Stat(filepath.Join(out, x.Runs[0], run.RunFile)); err != nil {
+			t.Error(err)
+		}
+	}
+	records, err := study.ReadRegistry(out)
+	if err != nil || len(records) != 8 {
+		t.Fatalf("%d records, %v", len(records), err)
+	}
+	if *records[0].Val == a.Arms[0].Losses[0] {
+		t.Error("the test store has the loss of the validation store")
+	}
+	for _, r := range records {
+		if err := os.RemoveAll(filepath.Join(out, r.Run, run.CkptDir)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	code, text, errText := cli("", "study", "ablation", path)
+	if code != 0 || !strings.Contains(text, "95 % interval") || !strings.Contains(text, "data.mode=repack against data.mode=fixed, at optim.embedding_decay=2") {
+		t.Errorf("exit %d\n%s%s", code, text, errText)
+	}
+	// On the validation store nothing was measured yet, and nothing can be any more.
+	own, _ := sweepFile(t, lines)
+	b, err := os.ReadFile(path)
+	if err == nil {
+		err = os.WriteFile(own, []byte(strings.Replace(string(b), "test: ", "# ", 1)), 0o644)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	if code, _, errText := cli("", "study", "ablation", own); code != run.ExitNoCkpt || !strings.Contains(errText, "checkpoint") {
+		t.Errorf("without checkpoints: exit %d, %s", code, errText)
+	}
+}
+
+// TestAblationRefuses: a test store that shares documents with the validation, and sweeps
+// that compare nothing.
+func TestAblationRefuses(t *testing.T) {
+	val := filepath.Join(t.TempDir(), "again")
+	writeStore(t, val, 32, 2) // as the validation store of tiny
+	grid := "grid:\n  optim.lr: [0.003, 0.01]\n"
+	for _, c := range []struct {
+		lines, want string
+		code        int
+	}{
+		{grid, "compare is not set", run.ExitUsage},
+		{grid + "compare: {optim.lr: 0.003}\ntest: " + filepath.ToSlash(val) + "\n", "the test store holds validation documents", run.ExitData},
+		{grid + "compare: {optim.lr: 0.003}\ntest: nowhere\n", "test store", run.ExitData},
+		{grid + "descend: {start: {optim.lr: 0.01}}\n", "does not go with descend", run.ExitUsage},
+	} {
+		path, _ := sweepFile(t, c.lines)
+		if code, _, errText := cli("", "study", "ablation", path); code != c.code || !strings.Contains(errText, c.want) {
+			t.Errorf("%q: exit %d, %s", c.lines, code, errText)
+		}
+	}
+}
