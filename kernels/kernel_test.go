@@ -29,7 +29,7 @@ func suites() []suite {
 		matmulSuite(), matmulDXSuite(), matmulDWSuite(), ropeSuite(), ropeAtSuite(),
 		attentionSuite(), attentionBwdSuite(), attnDecodeSuite(), swigluSuite(), swigluBwdSuite(),
 		headLossSuite(), sumLossSuite(), sumSquaresSuite(), fillSuite(), copySuite(), castSuite(), addToSuite(),
-		guardSuite(), adamwSuite(), drawSuite(),
+		guardSuite(), adamwSuite(), drawSuite(), dropoutSuite(), maskRowsSuite(), repeatRowsSuite(),
 	}
 }
 
@@ -134,13 +134,13 @@ var eitherType = map[string]bool{
 }
 
 // optional lists the tensors that may be absent, by kernel and field.
-var optional = map[string]bool{"matmul.Add": true, "head_loss.DX": true, "head_loss.DW": true}
+var optional = map[string]bool{"matmul.Add": true, "dropout.Add": true, "head_loss.DX": true, "head_loss.DW": true}
 
 // anyShape lists the tensors that are taken in every shape and determine it.
 var anyShape = map[string]bool{"sum_loss.X": true, "sum_squares.X": true, "fill.X": true}
 
 // mayAlias lists the pairs that may be one tensor: written field, other field.
-var mayAlias = map[string]bool{"matmul.Y.Add": true, "matmul.Add.Y": true}
+var mayAlias = map[string]bool{"matmul.Y.Add": true, "matmul.Add.Y": true, "dropout.Y.X": true, "dropout.X.Y": true, "dropout.Y.Add": true, "dropout.X.Add": true}
 
 // breakArgs gives every tensor of a another type, another shape and no value,
 // and every pair of an output and another tensor the same memory. Check must

@@ -19,7 +19,7 @@ func (k *Kernel[A]) entry() Entry {
 // first meets them, then the decoding path.
 func All() []Entry {
 	return []Entry{
-		Segments.entry(), Embed.entry(), RMSNorm.entry(), MatMul.entry(), RoPE.entry(), Attention.entry(),
+		MaskRows.entry(), RepeatRows.entry(), Segments.entry(), Embed.entry(), Dropout.entry(), RMSNorm.entry(), MatMul.entry(), RoPE.entry(), Attention.entry(),
 		SwiGLU.entry(), HeadLoss.entry(), SumLoss.entry(),
 		RMSNormBwd.entry(), MatMulDX.entry(), MatMulDW.entry(), SwiGLUBwd.entry(), AttentionBwd.entry(), EmbedBwd.entry(),
 		Fill.entry(), Copy.entry(), Cast.entry(), AddTo.entry(), SumSquares.entry(), Guard.entry(), AdamW.entry(),

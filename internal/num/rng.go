@@ -35,14 +35,16 @@ func mix(x uint64) uint64 {
 // numbers: as easy as 1, 2, 3; SC 2011): a block of 128 random bits for a
 // 128-bit counter and a 64-bit key.
 func philox(c [4]uint32, k [2]uint32) [4]uint32 {
+	// Six variables, since the compiler keeps arrays in memory.
+	c0, c1, c2, c3, k0, k1 := c[0], c[1], c[2], c[3], k[0], k[1]
 	for range 10 {
-		hi0, lo0 := bits.Mul32(0xd2511f53, c[0])
-		hi1, lo1 := bits.Mul32(0xcd9e8d57, c[2])
-		c = [4]uint32{hi1 ^ c[1] ^ k[0], lo1, hi0 ^ c[3] ^ k[1], lo0}
-		k[0] += 0x9e3779b9
-		k[1] += 0xbb67ae85
+		hi0, lo0 := bits.Mul32(0xd2511f53, c0)
+		hi1, lo1 := bits.Mul32(0xcd9e8d57, c2)
+		c0, c1, c2, c3 = hi1^c1^k0, lo1, hi0^c3^k1, lo0
+		k0 += 0x9e3779b9
+		k1 += 0xbb67ae85
 	}
-	return c
+	return [4]uint32{c0, c1, c2, c3}
 }
 
 // Stream is a sequence of random values addressed by a counter: value i is a
@@ -53,11 +55,15 @@ type Stream struct{ key uint64 }
 // NewStream returns the stream of Key(purpose, words...).
 func NewStream(purpose string, words ...uint64) Stream { return Stream{Key(purpose, words...)} }
 
+// Block returns the 128 random bits of block b, which are those of counters 2b and
+// 2b+1, for who needs many small values.
+func (s Stream) Block(b uint64) [4]uint32 {
+	return philox([4]uint32{uint32(b), uint32(b >> 32)}, [2]uint32{uint32(s.key), uint32(s.key >> 32)})
+}
+
 // Uint64 returns 64 random bits for counter i.
 func (s Stream) Uint64(i uint64) uint64 {
-	// One block holds the words of counters 2b and 2b+1.
-	b := i / 2
-	c := philox([4]uint32{uint32(b), uint32(b >> 32)}, [2]uint32{uint32(s.key), uint32(s.key >> 32)})
+	c := s.Block(i / 2)
 	if i&1 == 0 {
 		return uint64(c[1])<<32 | uint64(c[0])
 	}
