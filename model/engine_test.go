@@ -10,6 +10,7 @@ import (
 	"refrain/gpu"
 	"refrain/gpu/host"
 	"refrain/internal/num"
+	"refrain/kernels"
 	"refrain/kernels/kerneltest"
 	"refrain/model"
 )
@@ -35,6 +36,15 @@ type spec struct {
 	Threads      int
 	WithoutTrain bool // record only the forward passes
 	Act          gpu.DType
+	Noise        noise
+}
+
+// noise is what a spec does at random, and the share of the second loss in the sum.
+type noise struct {
+	Dropout, Weight, From, To float64
+	ID                        int
+	Key                       uint64
+	Row                       int
 }
 
 // rows are the inputs of a spec.
@@ -75,12 +85,27 @@ func record(s spec, l *model.Layout) *gpu.Program {
 		model.RecordTrain(r, s.Config, model.TrainArgs{
 			Weights: w, Grads: model.NewWeights(s.Config, l, p.Extern("grads", gpu.F32, l.Total)),
 			Loss: p.Extern("sum", gpu.F32, 1), Scale: p.Extern("scale", gpu.F32, 1),
-			Tables: tab, Batch: b, Policy: pol, Shards: max(1, s.Shards), Tag: "train.",
+			Tables: tab, Batch: b, Policy: pol, Shards: max(1, s.Shards), Tag: "train.", Noise: s.noise(p),
 		})
 	}
 	model.RecordLoss(r, s.Config, w, p.Extern("losses", gpu.F32, n), b, tab, pol)
 	model.RecordLogits(r, s.Config, w, p.Extern("logits", gpu.F32, n, v), b, tab, pol)
 	return p
+}
+
+// noise declares what the noise of s needs.
+func (s spec) noise(p *gpu.Program) model.Noise {
+	n := model.Noise{Dropout: s.Noise.Dropout, Row: s.Noise.Row}
+	if n.Dropout > 0 || s.Noise.Weight > 0 {
+		n.Draw = p.Extern("draw", gpu.I32, 4)
+	}
+	if s.Noise.Weight > 0 {
+		n.Masked = &model.Masked{
+			From: s.Noise.From, To: s.Noise.To, ID: s.Noise.ID, Vocab: s.Vocab,
+			Scale: p.Extern("masked scale", gpu.F32, 1), Loss: p.Extern("masked sum", gpu.F32, 1),
+		}
+	}
+	return n
 }
 
 func newEngine(t testing.TB, s spec, bd body) *engine {
@@ -106,6 +131,7 @@ func newEngine(t testing.TB, s spec, bd body) *engine {
 		{"tokens", 4 * n}, {"targets", 4 * n}, {"starts", int64(s.B * ((s.T + 7) / 8))},
 		{"losses", 4 * n}, {"logits", 4 * n * int64(s.Vocab)},
 		{"grads", 4 * int64(e.l.Total)}, {"sum", 4}, {"scale", 4},
+		{"draw", 16}, {"masked scale", 4}, {"masked sum", 4},
 	}
 	for _, a := range sizes {
 		span, err := e.dev.Alloc(a.bytes, a.name)
@@ -206,6 +232,9 @@ func (e *engine) batch(r rows) (scored int) {
 		}
 	}
 	e.put("scale", []float64{1 / float64(max(1, scored))})
+	e.put("masked scale", []float64{e.s.Noise.Weight / float64(max(1, scored))})
+	words := kernels.DrawWords(e.s.Noise.Key, 0)
+	e.putBytes("draw", ints(words[:]))
 	return scored
 }
 
@@ -284,6 +313,11 @@ func same(x, y []float64) bool { return slices.Equal(x, y) }
 
 // mean is the mean over scored targets of what the engine computed.
 func (e *engine) mean() float64 { return e.get("sum")[0] * e.get("scale")[0] }
+
+// total is mean and the weighted second loss.
+func (e *engine) total() float64 {
+	return e.mean() + e.get("masked sum")[0]*e.get("masked scale")[0]
+}
 
 // norm is the Euclidean norm.
 func norm(x []float64) float64 {

@@ -151,17 +151,19 @@ type saved struct {
 
 // recorder holds what every part of one recording needs.
 type recorder struct {
-	r      *gpu.Recorder
-	p      *gpu.Program
-	c      Config
-	b      Batch
-	tab    Tables
-	pol    Policy
-	tag    string // prefix of temporary names
-	shards int
-	tied   []gpu.Tensor // gradients of the tied matrix, by shard
-	pos    gpu.Tensor   // [B,T] i32, first position of the document, for positions
-	seg    gpu.Tensor   // [B,T] i32, the same for attention; zeros without DocMask
+	r       *gpu.Recorder
+	p       *gpu.Program
+	c       Config
+	b       Batch
+	tab     Tables
+	pol     Policy
+	tag     string // prefix of temporary names
+	shards  int
+	tied    []gpu.Tensor // gradients of the tied matrix, by shard
+	noise   Noise
+	dbranch gpu.Tensor // gradient of a branch before dropout, see branchGrad
+	pos     gpu.Tensor // [B,T] i32, first position of the document, for positions
+	seg     gpu.Tensor // [B,T] i32, the same for attention; zeros without DocMask
 }
 
 func newRecorder(r *gpu.Recorder, c Config, b Batch, tab Tables, pol Policy, tag string) *recorder {
@@ -193,6 +195,9 @@ func (m *recorder) forward(w Weights) (hf, xf, rf gpu.Tensor, layers []saved) {
 	m.segments()
 	x := m.sum("x0", n, d)
 	kernels.Add(r, &kernels.Embed, kernels.EmbedArgs{Out: x, Tokens: m.b.Tokens, W: w.embed()})
+	if m.noise.Dropout > 0 {
+		m.drop(x, x, gpu.Tensor{}, siteEmbedding)
+	}
 	for i := range c.Layers {
 		act := func(s string, shape ...int) gpu.Tensor { return m.act(fmt.Sprintf("%d.%s", i, s), shape...) }
 		sum := func(s string, shape ...int) gpu.Tensor { return m.sum(fmt.Sprintf("%d.%s", i, s), shape...) }
@@ -205,12 +210,12 @@ func (m *recorder) forward(w Weights) (hf, xf, rf gpu.Tensor, layers []saved) {
 		kernels.Add(r, &kernels.MatMul, kernels.MatMulArgs{Y: s.qkv, X: s.h1, W: w.qkv(i)})
 		kernels.Add(r, &kernels.RoPE, m.rope(s.qkv, false))
 		kernels.Add(r, &kernels.Attention, kernels.AttentionArgs{O: s.o, LSE: s.lse, QKV: s.qkv, Seg: m.seg, B: m.b.B, T: m.b.T, H: c.Heads, KV: c.KVHeads, C: c.C()})
-		kernels.Add(r, &kernels.MatMul, kernels.MatMulArgs{Y: s.x2, X: s.o, W: w.out(i), Add: s.x})
+		m.branch(s.x2, s.o, w.out(i), s.x, siteAttention(i))
 		kernels.Add(r, &kernels.RMSNorm, kernels.RMSNormArgs{Out: s.h2, Rstd: s.r2, X: s.x2, W: w.norm2(i), Eps: float32(c.NormEps)})
 		kernels.Add(r, &kernels.MatMul, kernels.MatMulArgs{Y: s.gu, X: s.h2, W: w.gateUp(i)})
 		kernels.Add(r, &kernels.SwiGLU, kernels.SwiGLUArgs{A: s.a, GU: s.gu})
 		x = sum("out", n, d)
-		kernels.Add(r, &kernels.MatMul, kernels.MatMulArgs{Y: x, X: s.a, W: w.down(i), Add: s.x2})
+		m.branch(x, s.a, w.down(i), s.x2, siteMLP(i))
 		layers = append(layers, s)
 	}
 	hf, rf = m.act("hf", n, d), m.sum("rf", n)
@@ -222,9 +227,9 @@ func (m *recorder) forward(w Weights) (hf, xf, rf gpu.Tensor, layers []saved) {
 // positions share one tensor unless only one of the two switches is on.
 func (m *recorder) segments() {
 	segment := func(name string, mask bool) gpu.Tensor {
-		t := m.p.Temp(m.tag+name, gpu.I32, m.b.B, m.b.T)
+		t := m.p.Temp(m.tag+name, gpu.I32, m.b.B/m.copies(), m.b.T)
 		kernels.Add(m.r, &kernels.Segments, kernels.SegmentsArgs{Starts: m.b.Starts, Seg: t, Mask: mask})
-		return t
+		return m.repeated(name, t)
 	}
 	m.seg = segment("seg", m.b.DocMask)
 	m.pos = m.seg

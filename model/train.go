@@ -18,6 +18,7 @@ type TrainArgs struct {
 	Policy  Policy
 	Shards  int    // equal parts of the rows whose sums are added in a fixed tree
 	Tag     string // prefix of temporaries, unique within the Program
+	Noise   Noise
 }
 
 // RecordTrain appends forward and backward of a batch: Grads receives
@@ -32,7 +33,12 @@ func RecordTrain(r *gpu.Recorder, c Config, a TrainArgs) {
 		r.Fail(fmt.Errorf("model: %d rows do not divide into %d shards", a.Batch.B, a.Shards))
 		return
 	}
+	if err := a.Noise.check(); err != nil {
+		r.Fail(fmt.Errorf("model: %w", err))
+		return
+	}
 	m.shards = a.Shards
+	m.addNoise(&a)
 	a.Weights = a.Weights.Round(r, m.pol, m.tag)
 	w, g := a.Weights, a.Grads
 	n, d, f := m.b.B*m.b.T, c.Dim, c.FFN
@@ -48,11 +54,11 @@ func RecordTrain(r *gpu.Recorder, c Config, a TrainArgs) {
 	do, dqkv := m.act("do", n, c.Heads*c.C()), m.act("dqkv", n, c.Q())
 	for i := c.Layers - 1; i >= 0; i-- {
 		s := layers[i]
-		m.linearBwd(da, g.down(i), dx, s.a, w.down(i))
+		m.linearBwd(da, g.down(i), m.branchGrad(dx, siteMLP(i)), s.a, w.down(i))
 		kernels.Add(r, &kernels.SwiGLUBwd, kernels.SwiGLUBwdArgs{DGU: dgu, DA: da, GU: s.gu})
 		m.linearBwd(dh, g.gateUp(i), dgu, s.h2, w.gateUp(i))
 		m.normBwd(dx, g.norm2(i), dh, s.x2, w.norm2(i), s.r2, true)
-		m.linearBwd(do, g.out(i), dx, s.o, w.out(i))
+		m.linearBwd(do, g.out(i), m.branchGrad(dx, siteAttention(i)), s.o, w.out(i))
 		kernels.Add(r, &kernels.AttentionBwd, kernels.AttentionBwdArgs{
 			DQKV: dqkv, DO: do, O: s.o, LSE: s.lse, QKV: s.qkv, Seg: m.seg,
 			B: m.b.B, T: m.b.T, H: c.Heads, KV: c.KVHeads, C: c.C(),
@@ -60,6 +66,9 @@ func RecordTrain(r *gpu.Recorder, c Config, a TrainArgs) {
 		kernels.Add(r, &kernels.RoPE, m.rope(dqkv, true))
 		m.linearBwd(dh, g.qkv(i), dqkv, s.h1, w.qkv(i))
 		m.normBwd(dx, g.norm1(i), dh, s.x, w.norm1(i), s.r1, true)
+	}
+	if m.noise.Dropout > 0 {
+		m.drop(dx, dx, gpu.Tensor{}, siteEmbedding)
 	}
 	m.embedBwd(g, dx)
 }
@@ -99,12 +108,18 @@ func (m *recorder) rows(t gpu.Tensor, i int) gpu.Tensor {
 func (m *recorder) headBwd(a TrainArgs, hf, dh gpu.Tensor) {
 	n := m.b.B * m.b.T
 	loss := m.p.Temp(m.tag+"loss", gpu.F32, n)
-	logits := m.p.Temp(m.tag+"logits", gpu.F32, min(headChunk, n/m.shards), m.c.Vocab)
+	logits := m.p.Temp(m.tag+"logits", gpu.F32, min(headChunk, n/m.shards/m.copies()), m.c.Vocab)
+	sums, scales := []gpu.Tensor{a.Loss}, []gpu.Tensor{a.Scale}
+	if k := m.noise.Masked; k != nil {
+		sums, scales = append(sums, k.Loss), append(scales, k.Scale)
+	}
 	leaf := func(i int, dw gpu.Tensor) {
-		kernels.Add(m.r, &kernels.HeadLoss, kernels.HeadLossArgs{
-			Loss: m.rows(loss, i), X: m.rows(hf, i), W: a.Weights.head(), Targets: m.rows(m.b.Targets, i), Scale: a.Scale,
-			DX: m.rows(dh, i), DW: dw, Logits: logits,
-		})
+		for j, scale := range scales {
+			kernels.Add(m.r, &kernels.HeadLoss, kernels.HeadLossArgs{
+				Loss: m.copyOf(loss, i, j), X: m.copyOf(hf, i, j), W: a.Weights.head(), Targets: m.copyOf(m.b.Targets, i, j), Scale: scale,
+				DX: m.copyOf(dh, i, j), DW: dw, Logits: logits, AccumulateDW: j > 0,
+			})
+		}
 	}
 	if m.c.Tie {
 		m.tied = []gpu.Tensor{a.Grads.head()}
@@ -117,9 +132,11 @@ func (m *recorder) headBwd(a TrainArgs, hf, dh gpu.Tensor) {
 	} else {
 		m.tree(0, m.shards, a.Grads.head(), leaf)
 	}
-	m.tree(0, m.shards, a.Loss, func(i int, out gpu.Tensor) {
-		kernels.Add(m.r, &kernels.SumLoss, kernels.SumLossArgs{Out: out, X: m.rows(loss, i)})
-	})
+	for j, sum := range sums {
+		m.tree(0, m.shards, sum, func(i int, out gpu.Tensor) {
+			kernels.Add(m.r, &kernels.SumLoss, kernels.SumLossArgs{Out: out, X: m.copyOf(loss, i, j)})
+		})
+	}
 }
 
 // linearBwd records both gradients of y = x * w^T.
