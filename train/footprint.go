@@ -32,7 +32,7 @@ func Footprint(o *Options) (*Needs, error) {
 	return &Needs{
 		Cost: p.Cost(),
 		Memory: []Use{
-			{"params", total}, {"moments", 2 * total}, {"grads", total + 4}, {"activations", p.ArenaBytes()},
+			{"params", total}, {"moments", 2 * total}, {"grads", total + 4*int64(o.sums())}, {"activations", p.ArenaBytes()},
 			{"batches", int64(o.Slots) * o.deviceLayout().Bytes()}, {"tables and scalars", 2*table + hyperLen*4 + resultLen*4 + 4},
 		},
 	}, nil

@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"math"
 
+	"refrain/internal/num"
 	"refrain/kernels"
 	"refrain/model"
 )
@@ -77,18 +78,27 @@ func Beta2For(beta2 float64, reference, batch int) float64 {
 }
 
 // hyperLen is the number of floats uploaded for every step: the eight of
-// kernels.AdamW, then the gradient divisor.
+// kernels.AdamW, then the gradient divisor and what the noise of a step needs.
 const (
-	hyperScale = 8 // index of 1 / scored targets
-	hyperLen   = 16
+	hyperScale  = 8  // index of 1 / scored targets
+	hyperMasked = 9  // the same times the weight of the masked loss
+	hyperDraw   = 10 // four words of kernels.DrawWords, in the bits of the floats
+	drawLen     = 4
+	hyperLen    = 16
 )
 
-// hyper fills h for update k of steps, whose batch scores valid targets.
-func (o Optim) hyper(h []float32, k, steps, valid int64) {
-	adam := kernels.AdamHyper(o.Rate(k, steps), o.Beta1, o.Beta2, o.Eps, k)
+// hyper fills h for update k, whose batch scores valid targets and begins on this device
+// with its row first.
+func (o *Options) hyper(h []float32, words []int32, k, valid int64, first int) {
+	adam := kernels.AdamHyper(o.Optim.Rate(k, o.Steps), o.Optim.Beta1, o.Optim.Beta2, o.Optim.Eps, k)
 	copy(h, adam[:])
-	h[hyperScale] = 0
+	h[hyperScale], h[hyperMasked] = 0, 0
 	if valid > 0 { // a batch with every target masked has no gradient
 		h[hyperScale] = float32(1 / float64(valid))
+		h[hyperMasked] = float32(o.Masked.Weight / float64(valid))
+	}
+	if o.noisy() {
+		draw := kernels.DrawWords(num.Key("noise", o.Seed, uint64(k)), first)
+		copy(words[hyperDraw:], draw[:])
 	}
 }

@@ -15,7 +15,7 @@ const (
 	extParams  = "params"  // [Total] f32
 	extM       = "m"       // [Total] f32
 	extV       = "v"       // [Total] f32
-	extGrads   = "grads"   // [Total+1] f32, the loss sum last
+	extGrads   = "grads"   // [Total+sums] f32, the loss sums last
 	extBatch   = "batch"   // item.Layout of this device's rows, bytes
 	extHyper   = "hyper"   // [hyperLen] f32
 	extResults = "results" // [resultLen] f32
@@ -38,7 +38,7 @@ func stepProgram(o *Options, l *model.Layout) (*gpu.Program, error) {
 	r := p.On(gpu.Math)
 	t := stepRecorder{o: o, l: l, p: p, r: r}
 	t.params = p.Extern(extParams, gpu.F32, l.Total)
-	t.grads = p.Extern(extGrads, gpu.F32, l.Total+1)
+	t.grads = p.Extern(extGrads, gpu.F32, l.Total+o.sums())
 	m, v := p.Extern(extM, gpu.F32, l.Total), p.Extern(extV, gpu.F32, l.Total)
 	t.hyper = p.Extern(extHyper, gpu.F32, hyperLen)
 	results := p.Extern(extResults, gpu.F32, resultLen)
@@ -50,7 +50,7 @@ func stepProgram(o *Options, l *model.Layout) (*gpu.Program, error) {
 	t.weights = model.NewWeights(o.Model, l, t.params).Round(r, o.Policy, "")
 	t.tree(0, o.Micro, t.grads)
 	if o.Devices > 1 {
-		scratch := p.Temp("peer_grads", gpu.F32, l.Total+1)
+		scratch := p.Temp("peer_grads", gpu.F32, l.Total+o.sums())
 		add, err := kernels.AddTo.Op(kernels.AddToArgs{Dst: t.grads, Src: scratch})
 		if err != nil {
 			return nil, err
@@ -96,7 +96,7 @@ func (t *stepRecorder) tree(lo, hi int, dst gpu.Tensor) {
 	}
 	mid := (lo + hi) / 2
 	t.tree(lo, mid, dst)
-	right := t.p.Temp(fmt.Sprintf("grads_%d_%d", mid, hi), gpu.F32, t.l.Total+1)
+	right := t.p.Temp(fmt.Sprintf("grads_%d_%d", mid, hi), gpu.F32, t.l.Total+t.o.sums())
 	t.tree(mid, hi, right)
 	kernels.Add(t.r, &kernels.AddTo, kernels.AddToArgs{Dst: dst, Src: right})
 }
@@ -115,7 +115,28 @@ func (t *stepRecorder) leaf(i int, dst gpu.Tensor) {
 		Policy:  o.Policy,
 		Shards:  o.Shards / o.Devices / o.Micro,
 		Tag:     fmt.Sprintf("s%d.", i),
+		Noise:   t.noise(i*rows, dst),
 	})
+}
+
+// noise is what happens at random to the rows from row on, with the sum of the second
+// loss in dst. Nothing is read from the scalars of a step that has none.
+func (t *stepRecorder) noise(row int, dst gpu.Tensor) model.Noise {
+	o := t.o
+	if !o.noisy() {
+		return model.Noise{}
+	}
+	n := model.Noise{
+		Dropout: o.Dropout, Row: row,
+		Draw: gpu.NewTensor(t.hyper.Span.Sub(hyperDraw*4, drawLen*4), gpu.I32, drawLen),
+	}
+	if o.Masked.Weight > 0 {
+		n.Masked = &model.Masked{
+			From: o.Masked.From, To: o.Masked.To, ID: o.Masked.ID, Vocab: o.Masked.Vocab,
+			Scale: t.hyper.View(hyperMasked, 1), Loss: dst.View(t.l.Total+1, 1),
+		}
+	}
+	return n
 }
 
 // batchViews views rows [from, from+rows) of a batch buffer of layout lay.

@@ -25,7 +25,7 @@ type replica struct {
 	pinned  []gpu.Pinned
 
 	hyper   [2]gpu.Pinned // uploaded for even and odd steps
-	results [2]gpu.Pinned // resultLen floats, then loss sum and halt flag
+	results [2]gpu.Pinned // resultLen floats, then loss sums and halt flag
 	done    [2]gpu.Event
 
 	job     job          // what run enqueues
@@ -42,8 +42,8 @@ type job struct {
 }
 
 const (
-	resLoss  = resultLen * 4 // byte offset of the loss sum in a results buffer
-	resHalt  = resLoss + 4
+	resLoss  = resultLen * 4 // byte offset of the loss sums in a results buffer
+	resHalt  = resLoss + 8
 	resBytes = 128
 )
 
@@ -114,7 +114,7 @@ func (r *replica) setUp(g *collective.Group) error {
 		name  string
 		bytes int64
 	}{
-		{extParams, total * 4}, {extM, total * 4}, {extV, total * 4}, {extGrads, (total + 1) * 4},
+		{extParams, total * 4}, {extM, total * 4}, {extV, total * 4}, {extGrads, (total + int64(o.sums())) * 4},
 		{extHyper, hyperLen * 4}, {extResults, resultLen * 4}, {extHalt, 4}, {extCos, table}, {extSin, table},
 		{"activations", r.program.ArenaBytes()},
 	} {
@@ -198,7 +198,8 @@ func (r *replica) load(ctx context.Context, w, m, v []float32) error {
 // scalars, replay, mark the slot free, download the results.
 func (r *replica) enqueue(ctx context.Context, k int64, b *item.DeviceBatch) error {
 	i, d := k%2, r.rank
-	r.t.o.Optim.hyper(gpu.BytesToFloat32s(r.hyper[i].Bytes()), k, r.t.o.Steps, b.Valid)
+	o, h := &r.t.o, r.hyper[i].Bytes()
+	o.hyper(gpu.BytesToFloat32s(h), gpu.BytesToInt32s(h), k, b.Valid, d*o.Batch/o.Devices)
 	q := r.lanes[gpu.Math]
 	if err := q.Upload(r.memory[extHyper], r.hyper[i], 0); err != nil {
 		return err
@@ -216,7 +217,7 @@ func (r *replica) enqueue(ctx context.Context, k int64, b *item.DeviceBatch) err
 	if err := q.Download(r.results[i], 0, r.memory[extResults]); err != nil {
 		return err
 	}
-	if err := q.Download(r.results[i], resLoss, r.memory[extGrads].Sub(total, 4)); err != nil {
+	if err := q.Download(r.results[i], resLoss, r.memory[extGrads].Sub(total, 4*int64(o.sums()))); err != nil {
 		return err
 	}
 	if err := q.Download(r.results[i], resHalt, r.memory[extHalt]); err != nil {
@@ -226,13 +227,13 @@ func (r *replica) enqueue(ctx context.Context, k int64, b *item.DeviceBatch) err
 }
 
 // result waits for step k and reads what it left.
-func (r *replica) result(ctx context.Context, k int64) (loss, sumsq float32, halt bool, err error) {
+func (r *replica) result(ctx context.Context, k int64) (loss, masked, sumsq float32, halt bool, err error) {
 	if err := r.done[k%2].Sync(ctx); err != nil {
-		return 0, 0, false, err
+		return 0, 0, 0, false, err
 	}
 	b := r.results[k%2].Bytes()
 	f := gpu.BytesToFloat32s(b)
-	return f[resLoss/4], f[resultSumSq], gpu.BytesToInt32s(b)[resHalt/4] != 0, nil
+	return f[resLoss/4], f[resLoss/4+1], f[resultSumSq], gpu.BytesToInt32s(b)[resHalt/4] != 0, nil
 }
 
 // drain ends the replica's goroutine and its queues, after everything it has

@@ -30,6 +30,37 @@ type Options struct {
 	DocMask        bool
 	ResetPositions bool
 	Policy         model.Policy // precision; the zero value is f32
+
+	Dropout float64 // share dropped from embeddings and branches, in [0,1); 0 turns it off
+	Masked  Masked
+}
+
+// Masked is the second next-token loss, on rows with a share of their input tokens
+// replaced. A step differentiates loss + Weight * second loss.
+type Masked struct {
+	Weight   float64 // 0 turns it off
+	From, To float64 // range of the share, drawn for every row
+	ID       int     // what a token becomes; -1 for any of Vocab at random
+	Vocab    int     // ids that occur in the data, at most Model.Vocab
+}
+
+// check reports what is impossible.
+func (m *Masked) check(vocab int, bad func(format string, args ...any)) {
+	if m.Weight == 0 {
+		return
+	}
+	if !(m.Weight > 0 && m.Weight <= 100) {
+		bad("the weight of the masked loss is %g; it must be in [0, 100]", m.Weight)
+	}
+	if !(m.From >= 0 && m.From <= m.To && m.To <= 1) {
+		bad("masked inputs: a share from %g to %g; both must be in [0, 1], the first at most the second", m.From, m.To)
+	}
+	if m.Vocab < 1 || m.Vocab > vocab {
+		bad("masked inputs: %d ids to draw from, the model has %d", m.Vocab, vocab)
+	}
+	if m.ID < -1 || m.ID >= m.Vocab {
+		bad("masked inputs: the id %d is outside [0, %d) and not -1", m.ID, m.Vocab)
+	}
 }
 
 // Validate reports every impossible value at once.
@@ -63,11 +94,29 @@ func (o *Options) Validate() error {
 	if o.Micro < 1 || o.Micro&(o.Micro-1) != 0 || o.Shards%max(1, o.Micro*o.Devices) != 0 {
 		bad("%d micro-steps: the number must be a power of two, and with %d devices divide the %d logical shards", o.Micro, o.Devices, o.Shards)
 	}
+	if !(o.Dropout >= 0 && o.Dropout <= maxDropout) {
+		bad("dropout is %g; it must be in [0, %g]", o.Dropout, maxDropout)
+	}
+	o.Masked.check(o.Model.Vocab, bad)
 	if o.Slots < 2 {
 		bad("%d device slots; at least 2 keep the device fed", o.Slots)
 	}
 	return errors.Join(errs...)
 }
+
+// maxDropout is the most that may be dropped: kernels.Dropout counts in 2^-16.
+const maxDropout = 0.99
+
+// sums is the number of loss sums that travel behind the gradients.
+func (o *Options) sums() int {
+	if o.Masked.Weight > 0 {
+		return 2
+	}
+	return 1
+}
+
+// noisy reports whether a step draws random bits.
+func (o *Options) noisy() bool { return o.Dropout > 0 || o.Masked.Weight > 0 }
 
 // deviceLayout is the layout of one device's share of a batch.
 func (o *Options) deviceLayout() item.Layout {
@@ -84,6 +133,7 @@ type StepResult struct {
 	Cursor item.Cursor
 	Rows   int
 	Loss   float64 // mean over scored targets, nats; what was differentiated
+	Masked float64 // the same of the masked rows; 0 without them
 	Norm   float64 // global gradient norm before clipping
 	LR     float64
 	Tokens int64 // scored targets
@@ -235,13 +285,14 @@ func (t *Trainer) result(ctx context.Context, k int64) (StepResult, error) {
 			return StepResult{}, err
 		}
 	}
-	loss, sumsq, halt, err := t.reps[0].result(ctx, k)
+	loss, masked, sumsq, halt, err := t.reps[0].result(ctx, k)
 	if err != nil {
 		return StepResult{}, err
 	}
-	p.res.Loss = float64(loss)
+	p.res.Loss, p.res.Masked = float64(loss), float64(masked)
 	if p.valid > 0 {
 		p.res.Loss /= float64(p.valid)
+		p.res.Masked /= float64(p.valid)
 	}
 	p.res.Norm = math.Sqrt(float64(sumsq))
 	if halt {
