@@ -52,6 +52,7 @@ type stepLine struct {
 	Rows      int     `json:"rows"`   // windows in the batch
 	Tokens    int64   `json:"tokens"` // scored targets
 	Loss      float64 `json:"loss"`
+	Masked    float64 `json:"masked_loss,omitempty"` // of the masked rows
 	Norm      float64 `json:"norm"`
 	LR        float64 `json:"lr"`
 	CRC       string  `json:"crc"`   // of the batch
@@ -185,7 +186,7 @@ func (r *runner) logStep(res *step.Result) error {
 	r.res.Step, r.res.Loss, r.res.Chain = res.Step, res.Loss, res.Chain
 	err := r.f.Append(stepLine{
 		Type: "step", Step: res.Step, Epoch: info.Epoch, Window: res.Cursor.Window, Rows: res.Rows, Tokens: res.Tokens,
-		Loss: res.Loss, Norm: res.Norm, LR: res.LR, CRC: fmt.Sprintf("%08x", res.CRC), Chain: res.Chain.String(),
+		Loss: res.Loss, Masked: res.Masked, Norm: res.Norm, LR: res.LR, CRC: fmt.Sprintf("%08x", res.CRC), Chain: res.Chain.String(),
 		TokensSec: info.TokensSec, Wait: info.Wait,
 	})
 	if err != nil {

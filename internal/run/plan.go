@@ -188,6 +188,9 @@ func Header(s *Setup, out string, peak float64) []string {
 		fmt.Sprintf("budget  %.4g epochs = %s tok = %d steps x %d  %d shards on %d device(s)  %s", s.Feed.Epochs(o.Steps*int64(o.Batch)), count(o.Steps*int64(o.Batch)*int64(o.T)), o.Steps, o.Batch*o.T, o.Shards, o.Devices, s.Config.Train.Precision),
 		fmt.Sprintf("machine %s  kernels %s  %s peak %.0f GFLOP/s", CPUName(), asm.Kernels(), o.Policy, peak/1e9),
 	}
+	if n := noiseText(o); n != "" {
+		lines = append(lines, "noise   "+n)
+	}
 	return lines
 }
 

@@ -224,6 +224,9 @@ func (s *Setup) options() error {
 	}
 	o.Optim.Decay = [model.NumRoles]float64{model.Embedding: p.EmbeddingDecay, model.Head: *p.HeadDecay, model.Tied: p.TiedDecay, model.Hidden: p.WeightDecay, model.Norm: p.NormDecay}
 	o.Optim.LRMul = [model.NumRoles]float64{model.Embedding: p.LRMul.Embedding, model.Head: p.LRMul.Head, model.Tied: p.LRMul.Tied, model.Hidden: p.LRMul.Hidden, model.Norm: p.LRMul.Norm}
+	if err := regularize(&o, &c.Regularize, s.Train.Manifest()); err != nil {
+		return usage(err)
+	}
 	if err := o.Validate(); err != nil {
 		return usage(err)
 	}

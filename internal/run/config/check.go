@@ -91,6 +91,7 @@ func rules() []rule {
 	r = append(r, shapeRules()...)
 	r = append(r, dataRules()...)
 	r = append(r, trainRules()...)
+	r = append(r, regularizeRules()...)
 	return append(r, addressRules()...)
 }
 

@@ -27,15 +27,16 @@ import "math"
 // needs no file but its own; what depends on the corpus is checked by
 // Train.Horizon once the corpus is known.
 type Config struct {
-	Model   Model   `yaml:"model" doc:"the network"`
-	Data    Data    `yaml:"data" doc:"which tokens, and in which order"`
-	Train   Train   `yaml:"train" doc:"how long, how wide, on what"`
-	Optim   Optim   `yaml:"optim" doc:"AdamW, schedule, clipping, decay by parameter role"`
-	Eval    Eval    `yaml:"eval" doc:"validation during training"`
-	Save    Save    `yaml:"save" doc:"checkpoints"`
-	Log     Log     `yaml:"log" doc:"step lines"`
-	Metrics Metrics `yaml:"metrics" doc:"Prometheus endpoint"`
-	Pprof   Pprof   `yaml:"pprof" doc:"pprof endpoint"`
+	Model      Model      `yaml:"model" doc:"the network"`
+	Data       Data       `yaml:"data" doc:"which tokens, and in which order"`
+	Train      Train      `yaml:"train" doc:"how long, how wide, on what"`
+	Optim      Optim      `yaml:"optim" doc:"AdamW, schedule, clipping, decay by parameter role"`
+	Regularize Regularize `yaml:"regularize" doc:"what a step does at random against learning the data by heart"`
+	Eval       Eval       `yaml:"eval" doc:"validation during training"`
+	Save       Save       `yaml:"save" doc:"checkpoints"`
+	Log        Log        `yaml:"log" doc:"step lines"`
+	Metrics    Metrics    `yaml:"metrics" doc:"Prometheus endpoint"`
+	Pprof      Pprof      `yaml:"pprof" doc:"pprof endpoint"`
 }
 
 // Model is the shape of a Llama-family network. The head size is Dim/Heads.

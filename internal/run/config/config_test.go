@@ -189,6 +189,7 @@ func TestHash(t *testing.T) {
 		"optim.weight_decay": "1", "optim.head_decay": "1", "optim.embedding_decay": "1", "optim.tied_decay": "1",
 		"optim.norm_decay": "1", "optim.lr_mul.hidden": "2", "optim.lr_mul.head": "2", "optim.lr_mul.embedding": "2",
 		"optim.lr_mul.tied": "2", "optim.lr_mul.norm": "2", "data.synthetic.fraction": "0.75",
+		"regularize.dropout": "0.1", "regularize.masked_weight": "0.4", "regularize.masked_from": "0.1", "regularize.masked_to": "0.3", "regularize.masked_id": "eos",
 	}
 	quiet := map[string]string{
 		"data.store": "other", "data.val": "v", "data.field": "body", "data.kind": "text", "data.max_batch": "5", "data.tokenizer": "t.json", "data.val_docs": "5",
