@@ -63,9 +63,10 @@ func (p *Provenance) Name() string { return p.Key()[:16] + "-" + p.Identity()[:8
 type Cost struct {
 	Steps       int64   `json:"steps"`
 	Tokens      int64   `json:"tokens"`
-	FLOPs       float64 `json:"flops"`        // of the steps and the evaluations
-	Memory      int64   `json:"memory_bytes"` // while it trains
-	CoreSeconds float64 `json:"core_seconds"` // estimated; see Rate
+	Batch       int     `json:"batch,omitempty"` // rows a step; 0 in records from before it was kept
+	FLOPs       float64 `json:"flops"`           // of the steps and the evaluations
+	Memory      int64   `json:"memory_bytes"`    // while it trains
+	CoreSeconds float64 `json:"core_seconds"`    // estimated; see Rate
 }
 
 // Label words the settings: train.epochs=8 optim.lr=0.01, or "base" for none.
@@ -119,7 +120,7 @@ func (c *Cell) open() (err error) {
 	}
 	c.Params = o.Model.Layout().Total
 	step := fp.Cost.FLOPs * float64(o.Devices)
-	c.Cost = Cost{Steps: o.Steps, Tokens: o.Steps * int64(o.Batch) * int64(o.T), FLOPs: step * float64(o.Steps), Memory: mem.Total()}
+	c.Cost = Cost{Steps: o.Steps, Batch: o.Batch, Tokens: o.Steps * int64(o.Batch) * int64(o.T), FLOPs: step * float64(o.Steps), Memory: mem.Total()}
 	if s.Set != nil {
 		every := s.Config.Eval.Every
 		if every == 0 {

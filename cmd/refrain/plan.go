@@ -14,17 +14,40 @@ import (
 
 func (a *app) planCommand() *cobra.Command {
 	var asJSON bool
+	var f frontierFlags
+	var deadline time.Duration
+	var gpus int
+	var records []string
 	c := &cobra.Command{
 		Use:   "plan CONFIG [key=value...]",
 		Short: "Print what a run needs and does, without starting it",
 		Long: `Plan prints parameters, memory, steps, tokens and time, and starts nothing. The
 time is what the steps would need at a rate measured now; that of the evaluations
 comes on top. A configuration with data.inputs gets its store first; train then
-finds it.`,
+finds it.
+
+With --records it looks for the run to repeat instead: of the finished runs there, the
+one with the least loss that --gpus GPUs end within --deadline. A step's time is given
+(--step-ms) or measured (--step-time); refrain frontier shows the whole picture.
+CONFIG may be left out then; with it, the documents must be those of the records.`,
 		Example: `  refrain plan run.yaml data.store=store
-  refrain plan run.yaml train.epochs=32 --json`,
-		Args: args(cobra.MinimumNArgs(1)),
+  refrain plan run.yaml train.epochs=32 --json
+  refrain plan --deadline 6h --gpus 8 --records sweeps/batches --per-gpu-batch 8 --step-ms 120`,
+		Args: func(c *cobra.Command, list []string) error {
+			if len(records) > 0 {
+				return nil
+			}
+			return args(cobra.MinimumNArgs(1))(c, list)
+		},
 		RunE: func(c *cobra.Command, list []string) error {
+			if len(records) > 0 {
+				return a.planFrontier(c, list, records, &f, deadline, gpus, asJSON)
+			}
+			for _, name := range []string{"deadline", "gpus", "per-gpu-batch", "step-time", "step-ms", "any-code"} {
+				if c.Flags().Changed(name) {
+					return bad(c, "--%s needs --records, the runs to choose from", name)
+				}
+			}
 			// What a run does depends on the number of tokens, so they must be there.
 			s, err := a.setup(c.Context(), list, asJSON)
 			if err != nil {
@@ -68,7 +91,12 @@ finds it.`,
 			return nil
 		},
 	}
-	c.Flags().BoolVar(&asJSON, "json", false, "print one JSON object")
+	fl := c.Flags()
+	fl.BoolVar(&asJSON, "json", false, "print one JSON object")
+	fl.DurationVar(&deadline, "deadline", 0, "time for the whole run, as 6h or 90m; with --records")
+	fl.IntVar(&gpus, "gpus", 0, "GPUs there are; with --records")
+	fl.StringArrayVar(&records, "records", nil, "registry of a sweep, run folder or folder of them, to choose a run from")
+	f.add(fl)
 	return c
 }
 
