@@ -125,8 +125,8 @@ func (s *Spec) refuse(format string, args ...any) error {
 
 // Ablation measures what is done of cells, which are those of the spec with their records,
 // and compares it. Cells that are missing or did not end well are told of.
-func (w *Work) Ablation(ctx context.Context, g *Registry, cells []*Cell, records []*Record, p Placement) (*Ablation, error) {
-	scores, err := g.Score(ctx, cells, records, Split{Store: w.Spec.Test}, p)
+func (w *Work) Ablation(ctx context.Context, m *Meter, cells []*Cell, records []*Record) (*Ablation, error) {
+	scores, err := m.Score(ctx, cells, records, Split{Store: w.Spec.Test})
 	if err != nil {
 		return nil, err
 	}

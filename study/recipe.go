@@ -67,6 +67,11 @@ func (w *Work) Descend(ctx context.Context, size []Setting) (*descent.Certificat
 	if err != nil {
 		return nil, err
 	}
+	return w.descend(ctx, size, axes, start)
+}
+
+// descend is Descend from a place of the caller's.
+func (w *Work) descend(ctx context.Context, size []Setting, axes []descent.Axis, start descent.Place) (*descent.Certificate, error) {
 	return descent.Descend(ctx, axes, start, func(ctx context.Context, places []descent.Place) ([]descent.Outcome, error) {
 		var cells []*Cell
 		for _, p := range places {
@@ -160,15 +165,21 @@ func (w *Work) Recipe(ctx context.Context) (*Recipe, error) {
 		}
 		x := Sized{Label: label(size), Params: cells[0].Params}
 		if x.Certificate, err = w.Descend(ctx, size); err != nil {
-			answers, _, findErr := w.there(cells)
-			if findErr != nil || ctx.Err() != nil || !slices.ContainsFunc(answers, func(r *Record) bool { return r != nil && r.Status != Done }) {
-				return nil, err // not the start's fault
+			if !w.startFailed(ctx, cells) {
+				return nil, err
 			}
 			x.Trouble = err.Error()
 		}
 		list = append(list, x)
 	}
 	return NewRecipe(list), nil
+}
+
+// startFailed reports whether a descent ended in an error because the cells it starts from
+// did not end well; others may go on then.
+func (w *Work) startFailed(ctx context.Context, cells []*Cell) bool {
+	answers, _, err := w.there(cells)
+	return err == nil && ctx.Err() == nil && slices.ContainsFunc(answers, func(r *Record) bool { return r != nil && r.Status != Done })
 }
 
 // NewRecipe judges descents that are done. It sorts sizes by their parameters.

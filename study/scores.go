@@ -13,6 +13,7 @@ import (
 
 	"refrain/internal/fsx"
 	"refrain/internal/run"
+	"refrain/pipeline"
 	"refrain/stages/evals"
 	"refrain/stages/repack"
 	"refrain/store"
@@ -55,29 +56,51 @@ const scoresVersion = 1
 // maxScoresBytes bounds a file of scores: about 25 bytes a document.
 const maxScoresBytes = 1 << 28
 
-// Score measures finished runs on a split, one for each of records: nil where a record is
-// nil or not done. cells are theirs, in the same order. What is in the registry already is
-// not measured again, and needs no checkpoint. Several runs are measured at a time, as p
-// places them; neither that nor threads changes a bit.
-func (g *Registry) Score(ctx context.Context, cells []*Cell, records []*Record, split Split, p Placement) ([]*Scores, error) {
-	out := make([]*Scores, len(records))
+// Meter measures finished runs of a registry.
+type Meter struct {
+	Registry *Registry
+	Place    func([]*Cell) Placement // how many at a time; nil is one, with one thread
+	Stop     <-chan struct{}         // closed: end with run.ErrStopped; nil is never
+}
+
+// Score measures runs on a split, one for each of records: nil where a record is nil or
+// not done. cells are theirs, in the same order. What is in the registry already is not
+// measured again, and needs no checkpoint. How many are measured at a time, and with how
+// many threads, changes no bit. Whether a store of its own shares documents with what runs
+// were trained on is not looked at; see CheckTest.
+func (m *Meter) Score(ctx context.Context, cells []*Cell, records []*Record, split Split) ([]*Scores, error) {
+	g := m.Registry
 	if err := fsx.MkdirAll(g.fs, g.path(scoresDir), fsx.DirPerm); err != nil {
 		return nil, &run.Error{Code: run.ExitDisk, Err: fmt.Errorf("registry %s: %w", g.Dir, err)}
 	}
-	var group errgroup.Group
-	group.SetLimit(max(1, p.Slots))
-	for i, r := range records {
-		if r == nil || r.Status != Done {
-			continue
-		}
-		group.Go(func() (err error) {
-			if out[i], err = g.score(ctx, cells[i], r, split, max(1, p.Threads)); err != nil {
-				return fmt.Errorf("cell %s seed %d on %s: %w", r.Label, r.Seed, split.name(cells[i]), err)
-			}
-			return nil
-		})
+	p := Placement{Slots: 1, Threads: 1}
+	if m.Place != nil && len(cells) > 0 {
+		p = m.Place(cells)
 	}
-	return out, group.Wait()
+	out := make([]*Scores, len(records))
+	err := pipeline.Until(ctx, m.Stop, func(ctx context.Context) error {
+		group, ctx := errgroup.WithContext(ctx)
+		group.SetLimit(p.Slots)
+		for i, r := range records {
+			if r == nil || r.Status != Done {
+				continue
+			}
+			group.Go(func() (err error) {
+				if err := context.Cause(ctx); err != nil {
+					return err
+				}
+				if out[i], err = g.score(ctx, cells[i], r, split, p.Threads); err != nil {
+					return fmt.Errorf("cell %s seed %d on %s: %w", r.Label, r.Seed, split.name(cells[i]), err)
+				}
+				return nil
+			})
+		}
+		return group.Wait()
+	})
+	if errors.Is(err, pipeline.ErrStopRequested) {
+		err = run.ErrStopped
+	}
+	return out, err
 }
 
 func (s Split) name(c *Cell) string {

@@ -66,28 +66,33 @@ const vocab = 61
 func testStore(t testing.TB) string {
 	t.Helper()
 	dir := filepath.Join(t.TempDir(), "store")
-	for i, part := range []string{dir, filepath.Join(dir, "val")} {
-		w, err := store.Create(part, store.Meta{Vocab: vocab, TokenizerHash: "none"})
-		if err != nil {
-			t.Fatal(err)
+	writeDocs(t, dir, 0, 48)
+	writeDocs(t, filepath.Join(dir, "val"), 1, 12)
+	return dir
+}
+
+// writeDocs writes a store of that many documents of one seed.
+func writeDocs(t testing.TB, dir string, seed uint64, docs int) {
+	t.Helper()
+	w, err := store.Create(dir, store.Meta{Vocab: vocab, TokenizerHash: "none"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := num.NewStream("study documents", seed)
+	for d := range docs {
+		ids := make([]uint32, 5+s.Uintn(uint64(d), 40))
+		x := s.Uintn(uint64(d)+1<<32, vocab)
+		for j := range ids {
+			ids[j] = uint32(x)
+			x = (x*5 + 3 + s.Uintn(uint64(d)<<20+uint64(j)+1<<40, 3)) % vocab
 		}
-		s := num.NewStream("study documents", uint64(i))
-		for d := range 48 >> (2 * i) {
-			ids := make([]uint32, 5+s.Uintn(uint64(d), 40))
-			x := s.Uintn(uint64(d)+1<<32, vocab)
-			for j := range ids {
-				ids[j] = uint32(x)
-				x = (x*5 + 3 + s.Uintn(uint64(d)<<20+uint64(j)+1<<40, 3)) % vocab
-			}
-			if err := w.Append(uint64(d), "test", ids); err != nil {
-				t.Fatal(err)
-			}
-		}
-		if _, err := w.Close(t.Context()); err != nil {
+		if err := w.Append(uint64(d), "test", ids); err != nil {
 			t.Fatal(err)
 		}
 	}
-	return dir
+	if _, err := w.Close(t.Context()); err != nil {
+		t.Fatal(err)
+	}
 }
 
 // specFile writes a sweep over the tiny model: lines is what follows its base.

@@ -9,7 +9,6 @@ import (
 	"github.com/spf13/cobra"
 
 	"refrain/internal/run"
-	"refrain/pipeline"
 	"refrain/study"
 )
 
@@ -81,11 +80,7 @@ func (a *app) ablation(ctx context.Context, spec *study.Spec, o sweepOptions) er
 	if err == nil {
 		err = failedCells(records)
 	}
-	var res *study.Ablation
-	measureErr := a.untilStop(ctx, func(ctx context.Context) (err error) {
-		res, err = work.Ablation(ctx, j.reg, j.cells, records, (&study.Local{Parallel: o.parallel}).Placement(j.cells))
-		return err
-	})
+	res, measureErr := work.Ablation(ctx, a.meter(j, o), j.cells, records)
 	if measureErr != nil {
 		return a.studyStopped(errors.Join(measureErr, err))
 	}
@@ -104,14 +99,9 @@ func (a *app) studyStopped(err error) error {
 	return err
 }
 
-// untilStop calls f with a context that the first signal ends; then it returns
-// run.ErrStopped.
-func (a *app) untilStop(ctx context.Context, f func(context.Context) error) error {
-	err := pipeline.Until(ctx, a.signals.Graceful(), f)
-	if errors.Is(err, pipeline.ErrStopRequested) {
-		return run.ErrStopped
-	}
-	return err
+// meter measures the runs of a study.
+func (a *app) meter(j *sweepJob, o sweepOptions) *study.Meter {
+	return &study.Meter{Registry: j.reg, Stop: a.signals.Graceful(), Place: (&study.Local{Parallel: o.parallel}).Placement}
 }
 
 // contrastWords are a difference, its interval, its two errors, and whether it is clear.

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
@@ -92,5 +93,49 @@ func TestAblationRefuses(t *testing.T) {
 		if code, _, errText := cli("", "study", "ablation", path); code != c.code || !strings.Contains(errText, c.want) {
 			t.Errorf("%q: exit %d, %s", c.lines, code, errText)
 		}
+	}
+}
+
+// TestRow30BatchCommand: the study ends with a certificate for every batch and the batches
+// against each other on both pools; a budget that ends before is told, and the same command
+// goes on.
+func TestRow30BatchCommand(t *testing.T) {
+	path, out := sweepFile(t, `batches: [4, 8]
+grid:
+  optim.lr: [0.003, 0.01]
+descend: {start: {optim.lr: 0.01}}
+seeds: [0, 1]
+pools:
+  - {data.pool: 1/2}
+  - {data.pool: 2/2}
+`)
+	dry := object[dryRun](t, 0, "study", "batch", path, "--dry-run")
+	if len(dry.Cells) != 8 || dry.GridCells != 8 {
+		t.Errorf("the start and its neighbour for each batch, on the first pool: %+v", dry)
+	}
+	if code, _, errText := cli("", "sweep", path); code != run.ExitUsage || !strings.Contains(errText, "refrain study batch "+path) {
+		t.Errorf("as a sweep: exit %d, %s", code, errText)
+	}
+	// All of the first pool fits the budget, and the second pool does not.
+	part := object[study.BatchStudy](t, run.ExitResumable, "study", "batch", path, "--budget", fmt.Sprintf("%dsteps", dry.Total.Steps))
+	if len(part.Pools) != 2 || part.Pools[0].Endpoints[0].Loss == nil || part.Pools[1].Endpoints[0].Loss != nil || !strings.Contains(strings.Join(part.Warnings, "\n"), "not trained yet") {
+		t.Errorf("with the budget of the first pool: %+v", part)
+	}
+	b := object[study.BatchStudy](t, 0, "study", "batch", path)
+	if b.Reference == "" || len(b.Tuned) != 2 || b.Pools[1].Endpoints[1].Loss == nil || b.Tuned[0].Certificate == nil {
+		t.Fatalf("%+v", b)
+	}
+	if all := strings.Join(b.Warnings, "\n"); !strings.Contains(all, "train.epochs is not tuned for each batch") || !strings.Contains(all, "name others with test:") {
+		t.Errorf("warnings\n%s", all)
+	}
+	if records, err := study.ReadRegistry(out); err != nil || len(records) != 12 {
+		t.Errorf("%d records, %v", len(records), err)
+	}
+	code, text, errText := cli("", "study", "batch", path)
+	if code != 0 || !strings.Contains(text, "pool  data.pool=2/2  settings of the first pool") || !strings.Contains(text, "on seen") {
+		t.Errorf("exit %d\n%s%s", code, text, errText)
+	}
+	if code, _, errText := cli("", "study", "ablation", path); code != run.ExitUsage || !strings.Contains(errText, "does not go with descend or batches") {
+		t.Errorf("as an ablation: exit %d, %s", code, errText)
 	}
 }
