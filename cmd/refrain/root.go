@@ -71,7 +71,7 @@ Exit codes: 0 done, 1 failed, 2 command line or configuration, 3 input refused,
 	group(c,
 		a.doctorCommand(), a.dataCommand(), a.tokenizerCommand(), a.configCommand(), a.planCommand(),
 		a.trainCommand(), a.evalCommand(), a.sampleCommand(), a.runsCommand(), a.profileCommand(), a.benchCommand(), a.sweepCommand(), a.fitCommand(), a.reportCommand(), a.demoCommand(),
-		a.ensembleCommand(), a.frontierCommand(), a.studyCommand(),
+		a.ensembleCommand(), a.generateCommand(), a.frontierCommand(), a.studyCommand(),
 	)
 	completeChoices(c)
 	return c
@@ -103,7 +103,7 @@ func completeChoices(c *cobra.Command) {
 	} {
 		if c.Flag(f.name) != nil {
 			// It fails for a flag that is not there or was registered before only;
-			// the second holds for --compare below bench, which has it already.
+			// the second holds for --compare below bench and --mode of generate, which have it already.
 			_ = c.RegisterFlagCompletionFunc(f.name, cobra.FixedCompletions(f.words, cobra.ShellCompDirectiveNoFileComp))
 		}
 	}

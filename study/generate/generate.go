@@ -13,6 +13,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"time"
 
 	"refrain/gpu"
 	"refrain/model"
@@ -97,8 +98,8 @@ type Document struct {
 	Cut     bool     // ended by its length
 }
 
-// Stats count what was done. Only Steps, Drawn and Slots depend on how many documents were
-// worked on at a time.
+// Stats count what was done. Only Steps, Drawn, Slots and Working depend on how many documents
+// were worked on at a time.
 type Stats struct {
 	Documents int64
 	Tokens    int64 // of these documents
@@ -108,6 +109,7 @@ type Stats struct {
 	Drawn     int64 // tokens, those of documents included that were not needed in the end
 	Slots     int64 // in all steps; Drawn of them had a document
 	ByTeacher []Share
+	Working   time.Duration // from the first step to the last
 }
 
 // Share is what one teacher wrote alone.
@@ -168,8 +170,10 @@ func Documents(ctx context.Context, c Config, emit func(Document) error) (s Stat
 	if err := b.open(ctx); err != nil {
 		return s, fmt.Errorf("generate: %w", err)
 	}
+	start := time.Now()
 	if err := b.run(ctx); err != nil {
 		return b.stats, fmt.Errorf("generate: %w", err)
 	}
+	b.stats.Working = time.Since(start)
 	return b.stats, nil
 }

@@ -55,7 +55,7 @@ func (c *DecoderConfig) check() error {
 		return errors.New("no model")
 	case c.Slots < 1:
 		return fmt.Errorf("%d slots; 1 is the least", c.Slots)
-	case !(c.Temperature > 0) || math.IsInf(c.Temperature, 1) || math.IsInf(1/c.Temperature, 1):
+	case !(c.sharp() > 0) || math.IsInf(float64(c.sharp()), 1):
 		return fmt.Errorf("a temperature of %g; use a number above 0", c.Temperature)
 	}
 	for i, m := range c.Models {
@@ -74,6 +74,9 @@ func (c *DecoderConfig) check() error {
 	}
 	return nil
 }
+
+// sharp is what logits are multiplied with.
+func (c *DecoderConfig) sharp() float32 { return float32(1 / c.Temperature) }
 
 // among is how many tokens may be drawn.
 func (c *DecoderConfig) among() int {
@@ -118,7 +121,7 @@ func (c *DecoderConfig) program() (*gpu.Program, map[string]int64, error) {
 		})
 	}
 	kernels.Add(p.On(gpu.Math), &kernels.Draw, kernels.DrawArgs{
-		Out: declare(extIDs, gpu.I32, b), Logits: logits, Uniform: in.View(2*b, b, 2), Among: c.among(), Sharp: float32(1 / c.Temperature),
+		Out: declare(extIDs, gpu.I32, b), Logits: logits, Uniform: in.View(2*b, b, 2), Among: c.among(), Sharp: c.sharp(),
 	})
 	return p, sizes, p.Seal()
 }
