@@ -85,6 +85,8 @@ type AdamWArgs struct {
 
 	WeightDecay float32
 	LRMul       float32 // learning rate multiplier of the parameter's role
+
+	DecayFactor gpu.Tensor // [1] f32, optional: WeightDecay is multiplied by it, where it changes from step to step
 }
 
 // AdamW is one step of Adam with decoupled, learning-rate-scaled weight decay
@@ -115,12 +117,15 @@ var AdamW = Kernel[AdamWArgs]{
 		if !(a.LRMul >= 0 && a.LRMul <= math.MaxFloat32) {
 			c.failf("learning rate multiplier is %v, want a finite value of at least 0", a.LRMul)
 		}
+		if !a.DecayFactor.IsZero() {
+			c.f32("decay factor", a.DecayFactor, 1)
+		}
 		c.apart(names{{"p", a.P}, {"m", a.M}, {"v", a.V}},
-			names{{"g", a.G}, {"hyper", a.Hyper}, {"scale", a.Scale}, {"halt", a.Halt}})
+			names{{"g", a.G}, {"hyper", a.Hyper}, {"scale", a.Scale}, {"halt", a.Halt}, {"decay factor", a.DecayFactor}})
 		return c.err
 	},
 	Access: func(a *AdamWArgs) (reads, writes []gpu.Span) {
-		return spans(a.P, a.G, a.M, a.V, a.Hyper, a.Scale, a.Halt), spans(a.P, a.M, a.V)
+		return spans(a.P, a.G, a.M, a.V, a.Hyper, a.Scale, a.Halt, a.DecayFactor), spans(a.P, a.M, a.V)
 	},
 	Cost: func(a *AdamWArgs) gpu.Cost {
 		return gpu.Cost{FLOPs: 14 * float64(a.P.Elems()), Bytes: bytesOf(a.P, a.P, a.G, a.M, a.M, a.V, a.V)}
@@ -141,7 +146,11 @@ func adamwRef[T real](ms memory[T], a *AdamWArgs) {
 	}
 	scale := float64(ms.reals(a.Scale)[0])
 	lr := h[0] * float64(a.LRMul)
-	keep := 1 - lr*float64(a.WeightDecay)
+	decay := float64(a.WeightDecay)
+	if !a.DecayFactor.IsZero() {
+		decay *= float64(ms.reals(a.DecayFactor)[0])
+	}
+	keep := 1 - lr*decay
 	for i := range p {
 		g := float64(g[i]) * scale
 		m[i] = T(h[1]*float64(m[i]) + h[6]*g)

@@ -3,6 +3,7 @@ package kernels
 import (
 	"fmt"
 	"math"
+	"slices"
 	"math/big"
 	"testing"
 
@@ -78,6 +79,16 @@ func adamwSuite() suite {
 			s.cases = append(s.cases, of(&AdamW, fmt.Sprint(n, step), func(b *builder) AdamWArgs { return adamwArgs(b, n, step, 0) }))
 		}
 	}
+	s.cases = append(s.cases, of(&AdamW, "decay factor", func(b *builder) AdamWArgs {
+		a := adamwArgs(b, 77, 5, 0)
+		a.WeightDecay, a.DecayFactor = 30, b.Values("factor", scaled(1.5), 1)
+		return a
+	}))
+	s.wrong["decay factor is f32[2], want f32[1]"] = refuse(&AdamW, func(b *builder) AdamWArgs {
+		a := adamwArgs(b, 4, 1, 0)
+		a.DecayFactor = b.Normal("factor", 1, 2)
+		return a
+	})
 	s.cases = append(s.cases, exactly(&AdamW, "halted", func(b *builder) AdamWArgs { return adamwArgs(b, 50, 1, 1) }))
 	s.wrong["m is f32[3], want 4 elements"] = refuse(&AdamW, func(b *builder) AdamWArgs {
 		a := adamwArgs(b, 4, 1, 0)
@@ -95,6 +106,27 @@ func adamwSuite() suite {
 		return a
 	})
 	return s
+}
+
+// TestAdamWDecayFactor: a factor of 1 changes no bit, and one of 2 is twice the decay.
+func TestAdamWDecayFactor(t *testing.T) {
+	run := func(decay float32, factor float64) []float32 {
+		b := &builder{}
+		a := adamwArgs(b, 60, 3, 0)
+		a.WeightDecay = decay
+		if factor != 0 {
+			a.DecayFactor = b.Values("factor", func(int) float64 { return factor }, 1)
+		}
+		h, body := bind(t, b, must(t, &AdamW, a), 1, false)
+		body()
+		return append([]float32(nil), gpu.Float32s(h, a.P)...)
+	}
+	if !slices.Equal(run(0.5, 0), run(0.5, 1)) {
+		t.Error("a factor of 1 changes weights")
+	}
+	if !slices.Equal(run(0.5, 0), run(0.25, 2)) || slices.Equal(run(0.5, 0), run(0.25, 0)) {
+		t.Error("twice a decay of 0.25 is not one of 0.5")
+	}
 }
 
 // TestAdamWHaltTouchesNothing: a step that was stopped leaves every bit, also

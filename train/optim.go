@@ -30,6 +30,7 @@ type Optim struct {
 	MinRatio     float64 // learning rate at the end, as a share of LR
 	Decay        [model.NumRoles]float64
 	LRMul        [model.NumRoles]float64
+	Cycles       Cycles
 }
 
 // Validate reports every impossible value at once.
@@ -54,19 +55,6 @@ func (o Optim) Validate() error {
 	return errors.Join(errs...)
 }
 
-// Rate returns the learning rate of update k (1 to steps): linear from LR/Warmup
-// to LR over the warm-up, then half a cosine that would reach MinRatio*LR at
-// update steps+1, so that the last update still counts. It is a pure function
-// of its arguments: there is no schedule state to lose.
-func (o Optim) Rate(k, steps int64) float64 {
-	if k <= o.Warmup {
-		return o.LR * float64(k) / float64(o.Warmup)
-	}
-	x := float64(k-o.Warmup) / float64(steps-o.Warmup+1)
-	// The product is rounded, so that no architecture fuses it into the sum.
-	return o.LR * (o.MinRatio + float64((1-o.MinRatio)*0.5*(1+math.Cos(math.Pi*x))))
-}
-
 // Beta2For returns the decay of the second moment at a batch, given the beta2 that is meant
 // for a reference batch: beta2^(batch/reference), which halves the moment over as many
 // tokens (Marek et al. 2025, arXiv 2507.07101). A reference of 0 leaves beta2 as it is.
@@ -84,6 +72,7 @@ const (
 	hyperMasked = 9  // the same times the weight of the masked loss
 	hyperDraw   = 10 // four words of kernels.DrawWords, in the bits of the floats
 	drawLen     = 4
+	hyperDecay  = 14 // factor of the weight decays
 	hyperLen    = 16
 )
 
@@ -97,6 +86,7 @@ func (o *Options) hyper(h []float32, words []int32, k, valid int64, first int) {
 		h[hyperScale] = float32(1 / float64(valid))
 		h[hyperMasked] = float32(o.Masked.Weight / float64(valid))
 	}
+	h[hyperDecay] = float32(o.Optim.DecayFactor(k, o.Steps))
 	if o.noisy() {
 		draw := kernels.DrawWords(num.Key("noise", o.Seed, uint64(k)), first)
 		copy(words[hyperDraw:], draw[:])

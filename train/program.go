@@ -61,6 +61,10 @@ func stepProgram(o *Options, l *model.Layout) (*gpu.Program, error) {
 	all := t.grads.View(0, l.Total)
 	kernels.Add(r, &kernels.SumSquares, kernels.SumSquaresArgs{Out: sumsq, X: all})
 	kernels.Add(r, &kernels.Guard, kernels.GuardArgs{Scale: scale, Halt: halt, SumSq: sumsq, Loss: t.grads.View(l.Total, 1), MaxNorm: float32(o.Optim.Clip)})
+	var factor gpu.Tensor // of the weight decays; absent where it is always 1
+	if o.Optim.Cycles.N > 0 {
+		factor = t.hyper.View(hyperDecay, 1)
+	}
 	for role, rg := range l.Roles {
 		if rg.Len() == 0 {
 			continue
@@ -69,7 +73,7 @@ func stepProgram(o *Options, l *model.Layout) (*gpu.Program, error) {
 			P: t.params.View(rg.From, rg.Len()), G: t.grads.View(rg.From, rg.Len()),
 			M: m.View(rg.From, rg.Len()), V: v.View(rg.From, rg.Len()),
 			Hyper: t.hyper.View(0, 8), Scale: scale, Halt: halt,
-			WeightDecay: float32(o.Optim.Decay[role]), LRMul: float32(o.Optim.LRMul[role]),
+			WeightDecay: float32(o.Optim.Decay[role]), LRMul: float32(o.Optim.LRMul[role]), DecayFactor: factor,
 		})
 	}
 	return p, p.Seal()

@@ -78,6 +78,8 @@ func (o *Options) Validate() error {
 	}
 	if o.Steps < 1 {
 		bad("steps is %d; it must be at least 1", o.Steps)
+	} else if err := o.Optim.Cycles.check(&o.Optim, o.Steps); err != nil {
+		errs = append(errs, err)
 	}
 	if o.Batch < 1 || o.T < 1 {
 		bad("a batch of %d rows of %d tokens is empty", o.Batch, o.T)
