@@ -3,8 +3,8 @@ package kernels
 import (
 	"fmt"
 	"math"
-	"slices"
 	"math/big"
+	"slices"
 	"testing"
 
 	"refrain/gpu"

@@ -34,7 +34,9 @@ members, what each gains over the best one alone with the standard error of that
 difference over documents, the spread over all subsets for up to 6 members, and from
 three members on the law L = A / K^alpha + E: E is where more members would lead.
 
-A RUN is a run folder, of which the newest checkpoint counts, or one checkpoint. Members
+A RUN is a run folder, of which the newest checkpoint counts, or one checkpoint. RUN@cycles
+stands for what a run with optim.schedule=cyclic has kept at the end of every cycle,
+RUN@cycle-2 for one of them, RUN@120 for the checkpoint of a step. Members
 need one tokenizer, the same validation documents and the same data.seq; their shapes may
 differ. They are read one at a time, so memory is that of one model and of the logits of
 a block of rows (--memory). key=value arguments are read over the configurations of all.
@@ -49,6 +51,7 @@ the best one alone, often with half the weight decay.`,
 		Example: `  for s in 1 2 3 4; do refrain train run.yaml train.seed=$s --out runs/s$s; done
   refrain ensemble runs/s1 runs/s2 runs/s3 runs/s4
   refrain ensemble runs/s* --fit-on third --soup --json
+  refrain ensemble runs/long@cycles --fit-on third
   refrain ensemble runs/s1/ckpt/step-* --ema 0.5
   refrain ensemble --group full=runs/a1,runs/a2,runs/a3 --group half=runs/b1,runs/b2,runs/b3`,
 		RunE: func(c *cobra.Command, list []string) error {

@@ -260,3 +260,23 @@ func TestRow19BadMembers(t *testing.T) {
 		t.Errorf("a run with a damaged checkpoint: exit %d: %s", code, msg)
 	}
 }
+
+// TestCyclesAreAnEnsemble: one run with a cyclic schedule is an ensemble by itself: its
+// members are named by RUN@cycles, and that they are of different steps is no warning.
+func TestCyclesAreAnEnsemble(t *testing.T) {
+	_, runs := trainMembers(t, append(seed(1, 1), "optim.schedule=cyclic", "optim.cycles=3"))
+	r, _ := measured(t, runs[0]+"@cycles", "--resamples", "20")
+	if len(r.Members) != 3 || len(r.Curve) != 3 || len(r.Warnings) != 0 {
+		t.Fatalf("members %+v, warnings %q", r.Members, r.Warnings)
+	}
+	if a, b := r.Members[0], r.Members[2]; a.Step >= b.Step || a.RunID != b.RunID {
+		t.Errorf("members %+v", r.Members)
+	}
+	// The store here has no tokenizer, which sample says of the checkpoint it has found.
+	if _, _, msg := cli("", "sample", runs[0]+"@cycle-2"); !strings.Contains(msg, fmt.Sprintf("step-%09d has no tokenizer.json", r.Members[1].Step)) {
+		t.Errorf("sample of a member: %s", msg)
+	}
+	if code, _, msg := cli("", "ensemble", runs[0]+"@cycle-4"); code != 2 || !strings.Contains(msg, "it has cycle-1 to cycle-3") {
+		t.Errorf("a member that is not there: exit %d: %s", code, msg)
+	}
+}

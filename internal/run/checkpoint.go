@@ -104,7 +104,7 @@ func (c *Checkpoints) Write(ctx context.Context, v *train.Save) (string, error) 
 		return "", err
 	}
 	if c.keep > 0 {
-		if _, err := ckpt.Retain(ctx, c.fs, c.dir, ckpt.Policy{Keep: max(2, c.keep), RunID: c.id.RunID}); err != nil {
+		if _, err := ckpt.Retain(ctx, c.fs, c.dir, ckpt.Policy{Keep: max(2, c.keep), RunID: c.id.RunID, Pinned: c.s.endsCycle}); err != nil {
 			return saved.Path, fmt.Errorf("saved, but old checkpoints were not removed: %w", err)
 		}
 	}

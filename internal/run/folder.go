@@ -31,6 +31,7 @@ const (
 	EvalDir     = "eval"
 	ProfDir     = "prof"
 	ReportFile  = "report.html"
+	MembersFile = "members.json"
 	lockFile    = "lock"
 )
 

@@ -29,12 +29,19 @@ type Model struct {
 }
 
 // LoadModel reads the newest good checkpoint of the run folder path, or the
-// checkpoint that path is.
+// checkpoint that path is or, as RUN@STEP or RUN@MEMBER, stands for; see Expand.
 func LoadModel(ctx context.Context, path string) (*Model, error) {
+	list, err := Expand([]string{path})
+	if err != nil {
+		return nil, err
+	}
+	if len(list) != 1 {
+		return nil, usage(fmt.Errorf("%s stands for %d models; name one, such as %s", path, len(list), list[len(list)-1]))
+	}
+	path = list[0]
 	fs := fsx.OS{}
 	var l *ckpt.Loaded
 	var report *ckpt.Report
-	var err error
 	if _, statErr := os.Stat(filepath.Join(path, ckpt.ManifestFile)); statErr == nil {
 		l, err = ckpt.Load(ctx, fs, path, ckpt.LoadOptions{})
 	} else if _, statErr := os.Stat(filepath.Join(path, RunFile)); statErr == nil {

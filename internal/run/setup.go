@@ -219,6 +219,9 @@ func (s *Setup) options() error {
 		LR: p.LR, Beta1: p.Beta1, Beta2: train.Beta2For(p.Beta2, p.Beta2RefBatch, c.Train.Batch), Eps: p.Eps, Clip: p.Clip, MinRatio: p.MinLRRatio,
 		Warmup: max(1, int64(math.Round(p.WarmupFrac*float64(steps)))),
 	}
+	if p.Schedule == "cyclic" {
+		o.Optim.Cycles = train.Cycles{N: p.Cycles, DecayFrom: p.CycleDecayFrom, DecayTo: p.CycleDecayTo}
+	}
 	if p.WarmupSteps != nil {
 		o.Optim.Warmup = max(1, *p.WarmupSteps)
 	}

@@ -204,6 +204,10 @@ func (r *runner) begin(ctx context.Context) error {
 		return err
 	}
 	r.start = start
+	// A kill may have come between a checkpoint and the list.
+	if err := f.writeMembers(r.s); err != nil {
+		return &Error{ExitDisk, fmt.Errorf("run folder %s: %w", j.Out, err)}
+	}
 	if len(start.Report.Skipped) > 0 {
 		j.Watch.Note(start.Report.String())
 	}
@@ -302,7 +306,7 @@ func (r *runner) pipe(ctx context.Context) error {
 	// The device keeps one batch computing and one waiting; the third slot fills.
 	ready := pipeline.Then(p, "upload", batches, pipeline.LinkConfig{Items: 1, Release: pipeline.ReleaseOf((*item.DeviceBatch).Drop)}, up)
 
-	cfg := step.Config{Steps: o.Steps, Window: first * int64(o.Batch), Stop: r.stop(ctx), EvalDue: r.evalDue(), SaveDue: r.saveDue()}
+	cfg := step.Config{Steps: o.Steps, Window: first * int64(o.Batch), Stop: r.stop(ctx), EvalDue: r.evalDue(), SaveDue: r.saveDue(), SaveMust: r.s.endsCycle}
 	if r.j.Limit > 0 {
 		cfg.Steps = min(o.Steps, r.j.Limit)
 		cfg.Stopping = cfg.Steps < o.Steps
@@ -454,7 +458,13 @@ func (r *runner) save(ctx context.Context, v *train.Save) (string, error) {
 		// The model is worth more than its log, so it is saved all the same.
 		r.note(fmt.Sprintf("step %d: metrics.jsonl may lose lines if the power fails: %v", v.Snapshot.Step, err))
 	}
-	return r.ck.Write(ctx, v)
+	path, err := r.ck.Write(ctx, v)
+	if err == nil && r.s.endsCycle(v.Snapshot.Step) {
+		if err = r.f.writeMembers(r.s); err != nil {
+			err = fmt.Errorf("saved, but %s does not say so: %w", MembersFile, err)
+		}
+	}
+	return path, err
 }
 
 // note tells the watcher something from inside the chain.

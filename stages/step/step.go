@@ -35,6 +35,7 @@ type Config struct {
 	Chain    train.Chain           // chain of the checkpoint the run starts from
 	EvalDue  func(step int64) bool // asked after every step but the last; nil: only at the end
 	SaveDue  func(step int64) bool // likewise
+	SaveMust func(step int64) bool // likewise, but this save is waited for where SaveDue's is skipped
 	Window   int64                 // first window the run consumes
 	Skipped  func(step int64)      // a save was due while the last was being written
 	Stop     <-chan struct{}       // closed: finish the step, save, end
@@ -152,6 +153,15 @@ func (s *Stage) snapshots(ctx context.Context) error {
 				return err
 			}
 		}
+	}
+	if s.saves != nil && s.c.SaveMust != nil && s.c.SaveMust(k) {
+		// The save before this one may be in flight; it is not this stage that it waits for.
+		snap, err := s.t.Snapshot(ctx, s.savePool)
+		if err != nil {
+			return err
+		}
+		s.pending = snap
+		return nil
 	}
 	if s.saves != nil && s.c.SaveDue != nil && s.c.SaveDue(k) {
 		snap, err := s.t.TrySnapshot(s.savePool)

@@ -9,6 +9,7 @@ import (
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
+	"time"
 
 	"go.uber.org/goleak"
 
@@ -305,6 +306,36 @@ func TestSaveInFlightSkipsTheNext(t *testing.T) {
 	r.check(t, 0, 10, []int64{10}, save(2, false), save(8, false), save(10, true))
 	if !slices.Equal(r.skipped, []int64{4, 6}) {
 		t.Errorf("skipped %v, want [4 6]", r.skipped)
+	}
+}
+
+// TestSaveThatMustBe: a save of SaveMust waits for the one in flight where one of SaveDue
+// is skipped, and is taken once where both ask for it.
+func TestSaveThatMustBe(t *testing.T) {
+	f := &fake{real: realTrainer(t)}
+	first := true
+	r := run(t, f, Config{Steps: 8, SaveDue: every(2), SaveMust: func(k int64) bool { return k == 3 || k == 6 }}, 8, func(s *train.Save) {
+		if first { // step 2 is being written while step 3 is taken
+			first = false
+			time.AfterFunc(20*time.Millisecond, s.Drop)
+			return
+		}
+		s.Drop()
+	})
+	var got []int64
+	for _, s := range r.saves {
+		got = append(got, s.Snapshot.Step)
+	}
+	if r.err != nil || !slices.Contains(got, 3) || !slices.Contains(got, 6) || got[len(got)-1] != 8 || !slices.IsSorted(got) || len(slices.Compact(slices.Clone(got))) != len(got) {
+		t.Errorf("saved %v (%v), want 3, 6 and 8 among them, each once", got, r.err)
+	}
+	for _, s := range r.saves {
+		if w := save(s.Snapshot.Step, s.Last); s.Chain != w.Chain || s.Window != w.Window {
+			t.Errorf("the save of step %d has the chain of another", s.Snapshot.Step)
+		}
+	}
+	if slices.Contains(r.skipped, 3) || slices.Contains(r.skipped, 6) {
+		t.Errorf("skipped %v", r.skipped)
 	}
 }
 

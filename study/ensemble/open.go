@@ -64,8 +64,12 @@ func openAll(ctx context.Context, r Request) ([]*opened, error) {
 	if len(r.Members) == 0 {
 		return nil, errors.New("ensemble: there are no members")
 	}
+	paths, err := run.Expand(r.Members)
+	if err != nil {
+		return nil, err
+	}
 	var list []*opened
-	for _, path := range r.Members {
+	for _, path := range paths {
 		o, err := openMember(ctx, path, r.Overrides)
 		if err != nil {
 			return nil, err
@@ -143,7 +147,8 @@ func sameSettings(list []*opened, r Request) (warnings []string, err error) {
 				}
 			}
 		}
-		if x, y := first.m.Step, o.m.Step; x != y && r.EMA == nil {
+		// Members of one run are of different steps on purpose.
+		if x, y := first.m.Step, o.m.Step; x != y && r.EMA == nil && first.m.Manifest.RunID != o.m.Manifest.RunID {
 			warnings = append(warnings, fmt.Sprintf("%s is of step %d and %s of step %d", o.path, y, first.path, x))
 		}
 		if x, y := first.m.Manifest.DataHash, o.m.Manifest.DataHash; x != y {

@@ -18,7 +18,7 @@ import (
 
 // Request is an ensemble on the disk and what to find out about it.
 type Request struct {
-	Members     []string // run folders, of which the newest good checkpoint counts, or checkpoints
+	Members     []string // run folders, of which the newest good checkpoint counts, checkpoints, or names of run.Expand
 	Overrides   []string // key=value, over the configurations of all runs
 	Val         string   // validation store; "" is that of the runs
 	FitOn       string   // store to fit weights on; "" fits none

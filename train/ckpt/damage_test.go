@@ -214,6 +214,7 @@ func TestRetain(t *testing.T) {
 		{"order of numbers", []int64{9, 10, 99, 100, 1000}, Policy{Keep: 3}, []string{"step-100", "step-1000", "step-99"}},
 		{"fewer than kept", []int64{9, 10}, Policy{Keep: 5}, []string{"step-10", "step-9"}},
 		{"every hundredth", []int64{9, 10, 99, 100, 150, 1000, 1001}, Policy{Keep: 2, Every: 100}, []string{"step-100", "step-1000", "step-1001"}},
+		{"pinned", []int64{9, 10, 99, 100, 150}, Policy{Keep: 2, Pinned: func(step int64) bool { return step == 10 }}, []string{"step-10", "step-100", "step-150"}},
 		{"other run's stay", []int64{9, 10, 99}, Policy{Keep: 2, RunID: "another"}, []string{"step-10", "step-9", "step-99"}},
 		{"all bytes read", []int64{9, 10, 99, 100}, Policy{Keep: 2, RunID: "run-1", VerifyHash: true}, []string{"step-100", "step-99"}},
 	} {

@@ -104,6 +104,8 @@ type Policy struct {
 	Keep int
 	// Every, when positive, also keeps each step that is a multiple of it.
 	Every int64
+	// Pinned, when not nil, says which steps stay whatever their age.
+	Pinned func(step int64) bool
 	// RunID, when set, leaves other runs' checkpoints alone: neither counted nor
 	// deleted.
 	RunID string
@@ -139,7 +141,7 @@ func Retain(ctx context.Context, fsys fsx.FS, dir string, p Policy) (removed []s
 			continue
 		}
 		good++
-		if good <= p.Keep || p.Every > 0 && e.Step%p.Every == 0 {
+		if good <= p.Keep || p.Every > 0 && e.Step%p.Every == 0 || p.Pinned != nil && p.Pinned(e.Step) {
 			continue
 		}
 		if err := discard(fsys, dir, e.Name); err != nil {

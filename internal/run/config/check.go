@@ -23,6 +23,7 @@ type rule struct {
 func (l *loader) check() {
 	l.checkLength()
 	l.checkWarmup()
+	l.checkCycles()
 	for _, r := range rules() {
 		silent := false
 		for _, k := range r.keys {
@@ -82,6 +83,18 @@ func (l *loader) checkWarmup() {
 	if frac.explicit() && steps.explicit() {
 		l.at(l.blame([]string{"optim.warmup_steps"}),
 			"the warm-up is given twice: optim.warmup_frac (%v), optim.warmup_steps (%v); keep one", frac, steps)
+	}
+}
+
+// checkCycles refuses settings of a schedule that the run does not have.
+func (l *loader) checkCycles() {
+	if l.bad["optim.schedule"] || l.cfg.Optim.Schedule == "cyclic" {
+		return
+	}
+	for _, k := range []string{"optim.cycles", "optim.cycle_decay_from", "optim.cycle_decay_to"} {
+		if o := l.origins[k]; o.explicit() && !l.bad[k] && !table().byPath[k].isDefault(&l.cfg) {
+			l.at(o, "%s is set, but optim.schedule is %s; set optim.schedule = cyclic, or leave it out", k, l.cfg.Optim.Schedule)
+		}
 	}
 }
 

@@ -145,6 +145,10 @@ type Optim struct {
 	WarmupFrac     float64  `yaml:"warmup_frac" default:"0.01" min:"0" max:"1" doc:"share of the steps that warm up linearly"`
 	WarmupSteps    *int64   `yaml:"warmup_steps" min:"0" max:"1099511627776" doc:"warm-up in steps, instead of warmup_frac"`
 	MinLRRatio     float64  `yaml:"min_lr_ratio" default:"0" min:"0" max:"1" doc:"the cosine ends at lr times this"`
+	Schedule       string   `yaml:"schedule" default:"cosine" enum:"cosine|cyclic" hash:"changed" doc:"cyclic: the learning rate restarts optim.cycles times, and the model at the end of each cycle is kept as a member of an ensemble"`
+	Cycles         int64    `yaml:"cycles" default:"4" min:"1" max:"1000000" hash:"changed" doc:"schedule cyclic: cycles in the run"`
+	CycleDecayFrom float64  `yaml:"cycle_decay_from" default:"0.65" min:"0" max:"100" hash:"changed" doc:"schedule cyclic: weight decays begin a cycle at this many times their value"`
+	CycleDecayTo   float64  `yaml:"cycle_decay_to" default:"1.5" min:"0" max:"100" hash:"changed" doc:"schedule cyclic: and rise to this while the learning rate falls; both 1 = constant"`
 	WeightDecay    float64  `yaml:"weight_decay" default:"0.1" min:"0" max:"1000" doc:"decay of hidden matrices"`
 	HeadDecay      *float64 `yaml:"head_decay" min:"0" max:"1000" doc:"decay of an untied head; null = weight_decay"`
 	EmbeddingDecay float64  `yaml:"embedding_decay" default:"0" min:"0" max:"1000" doc:"decay of an untied token embedding"`

@@ -189,6 +189,7 @@ func TestHash(t *testing.T) {
 		"optim.weight_decay": "1", "optim.head_decay": "1", "optim.embedding_decay": "1", "optim.tied_decay": "1",
 		"optim.norm_decay": "1", "optim.lr_mul.hidden": "2", "optim.lr_mul.head": "2", "optim.lr_mul.embedding": "2",
 		"optim.lr_mul.tied": "2", "optim.lr_mul.norm": "2", "data.synthetic.fraction": "0.75",
+		"optim.schedule": "cyclic", "optim.cycles": "7", "optim.cycle_decay_from": "0.5", "optim.cycle_decay_to": "2",
 		"regularize.dropout": "0.1", "regularize.masked_weight": "0.4", "regularize.masked_from": "0.1", "regularize.masked_to": "0.3", "regularize.masked_id": "eos",
 	}
 	quiet := map[string]string{
@@ -215,8 +216,11 @@ func TestHash(t *testing.T) {
 		}
 		// Keys that only go together with another one.
 		var with []string
-		if f.path == "model.heads" {
+		switch {
+		case f.path == "model.heads":
 			with = []string{"model.kv_heads=2"}
+		case strings.HasPrefix(f.path, "optim.cycle"):
+			with = []string{"optim.schedule=cyclic"}
 		}
 		if strings.HasPrefix(f.path, "data.synthetic.") {
 			with = []string{"data.synthetic.store=y", "data.synthetic.fraction=0.5"}
