@@ -118,8 +118,8 @@ func (p *specParser) file(root ast.Node) {
 		p.descend(kv, nodes["grid"] != nil)
 	}
 	p.study(nodes)
-	if n := p.spec.number(); n > maxCells {
-		p.at(nil, "%.0f cells; the limit is %d", n, maxCells)
+	if n := p.spec.number(); n > MaxCells {
+		p.at(nil, "%.0f cells; the limit is %d", n, MaxCells)
 	}
 }
 

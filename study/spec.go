@@ -137,9 +137,9 @@ type Spec struct {
 	baseText []byte
 }
 
-// maxCells bounds a sweep; a grid grows fast, and a slip of the keyboard should not
+// MaxCells bounds the cells of a sweep; a grid grows fast, and a slip of the keyboard should not
 // resolve a million configurations.
-const maxCells = 10_000
+const MaxCells = 10_000
 
 // LoadSpec reads a sweep file. Its keys are described in docs/formats/sweep.md. Names of
 // files are taken as they stand, relative to the working directory. The error is a
@@ -230,6 +230,23 @@ func (s *Spec) points() [][]Setting {
 		points = next
 	}
 	return points
+}
+
+// Files are the names of everything that training cells reads and writes: the file of the
+// sweep and of the base configuration, the registry and the stores.
+func (s *Spec) Files(cells []*Cell) []string {
+	list := []string{s.Path, s.Out}
+	add := func(f string) {
+		if f != "" && !slices.Contains(list, f) {
+			list = append(list, f)
+		}
+	}
+	add(s.baseName)
+	for _, c := range cells {
+		add(c.resolved.Config.Data.Store)
+		add(c.resolved.Config.Data.Val)
+	}
+	return list
 }
 
 // number of cells, without making them.

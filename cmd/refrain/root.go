@@ -99,6 +99,7 @@ func completeChoices(c *cobra.Command) {
 		{"too-long", []string{"fail", "skip"}},
 		{"truncated", []string{"fail", "skip"}},
 		{"compare", []string{"peers"}},
+		{"backend", []string{"local", "slurm", "k8s-render"}},
 		{"peer", []string{"tokenizers", "gigatoken"}},
 	} {
 		if c.Flag(f.name) != nil {

@@ -35,7 +35,8 @@ cores, longest first; one that fails or diverges is marked, and the sweep goes o
 
 --dry-run prints every cell, its cost and the total. Ctrl-C saves all runs; the same
 command goes on. --backend slurm submits an array job whose tasks run the same cells
-with --cell. With a section
+with --cell; --backend k8s-render prints a Kubernetes Job (1.29 or later) for kubectl
+apply whose pods do, in a directory that is the root of a volume claim. With a section
 
   descend: {start: {train.epochs: 8, optim.weight_decay: 0.4}}
 
@@ -51,7 +52,8 @@ docs/formats/sweep.md describes all keys, the registry and the records.`,
   refrain sweep decay.yaml --dry-run
   refrain sweep decay.yaml --max-parallel 2
   refrain sweep decay.yaml --budget 2h --json > decay.json
-  refrain sweep decay.yaml --backend slurm --sbatch --partition=cpu`,
+  refrain sweep decay.yaml --backend slurm --sbatch --partition=cpu
+  refrain sweep decay.yaml --backend k8s-render --k8s-image refrain:1 --k8s-claim studies | kubectl apply -f -`,
 		Args: args(cobra.ExactArgs(1)),
 		RunE: func(c *cobra.Command, list []string) error {
 			spec, err := a.loadSweep(c, list[0], &o, (*study.Spec).CheckSweep)
@@ -65,6 +67,8 @@ docs/formats/sweep.md describes all keys, the registry and the records.`,
 				return a.sweepCell(c.Context(), c, spec, o)
 			case o.backend == "slurm":
 				return a.sweepSlurm(c.Context(), spec, o)
+			case o.backend == "k8s-render":
+				return a.sweepK8s(c, spec, o)
 			}
 			return a.sweepRun(c.Context(), spec, o)
 		},
@@ -72,7 +76,10 @@ docs/formats/sweep.md describes all keys, the registry and the records.`,
 	o.flags(c)
 	f := c.Flags()
 	f.IntVar(&o.cell, "cell", 0, "train only this cell, as --dry-run numbers them; others may be trained elsewhere meanwhile")
-	f.StringVar(&o.backend, "backend", "local", "local, or slurm: write an array job into the registry and submit it")
+	f.StringVar(&o.backend, "backend", "local", "local; slurm: write an array job into the registry and submit it; k8s-render: print a Kubernetes Job")
+	f.StringVar(&o.cells, "cells", "", "with --index: numbers of cells such as 1,3-4")
+	f.IntVar(&o.index, "index", 0, "train only the cell that is that far into --cells, from 0, as a pod of an indexed job does")
+	o.k8s.flags(c)
 	f.StringArrayVar(&o.sbatch, "sbatch", nil, "with --backend slurm: an argument for sbatch, such as --partition=cpu; may be repeated")
 	return c
 }
@@ -118,19 +125,47 @@ func (o *sweepOptions) check(c *cobra.Command, spec *study.Spec) (err error) {
 	switch {
 	case o.parallel < 0:
 		return bad(c, "--max-parallel %d: want a number of runs, or 0 for as many as the machine takes", o.parallel)
-	case o.backend != "local" && o.backend != "slurm":
-		return bad(c, "--backend %s: use local or slurm", o.backend)
+	case o.backend != "local" && o.backend != "slurm" && o.backend != "k8s-render":
+		return bad(c, "--backend %s: use local, slurm or k8s-render", o.backend)
+	case c.Flags().Changed("cells") != c.Flags().Changed("index"):
+		return bad(c, "--cells and --index belong together")
+	case c.Flags().Changed("cells"):
+		if err := o.fromIndex(c); err != nil {
+			return err
+		}
+	}
+	switch {
 	case o.cell < 0 || o.cell == 0 && c.Flags().Changed("cell"):
 		return bad(c, "--cell %d: cells are numbered from 1", o.cell)
 	case o.cell > 0 && (o.dry || o.backend != "local"):
-		return bad(c, "--cell trains one cell here; it does not go with --dry-run or --backend slurm")
+		return bad(c, "--cell trains one cell here; it does not go with --dry-run or another backend")
 	case o.cell > 0 && spec.Descend != nil:
 		return bad(c, "--cell does not go with a descent, whose cells follow from its results")
 	case len(o.sbatch) > 0 && o.backend != "slurm":
 		return bad(c, "--sbatch needs --backend slurm")
+	case o.backend != "k8s-render" && o.k8s.given(c) != "":
+		return bad(c, "--%s needs --backend k8s-render", o.k8s.given(c))
+	case o.backend == "k8s-render" && o.json && !o.dry:
+		return bad(c, "--json: --backend k8s-render prints YAML and has no result yet")
 	case o.backend == "slurm" && o.json && !o.dry:
 		return bad(c, "--json: --backend slurm submits and has no result yet; --dry-run --json shows how far it is")
 	}
+	return nil
+}
+
+// fromIndex turns --cells and --index into --cell.
+func (o *sweepOptions) fromIndex(c *cobra.Command) error {
+	if c.Flags().Changed("cell") {
+		return bad(c, "--cell and --cells are both there; keep one")
+	}
+	list, err := parseRanges(o.cells)
+	if err != nil {
+		return bad(c, "--cells %v", err)
+	}
+	if o.index < 0 || o.index >= len(list) {
+		return bad(c, "--index %d: --cells %s has %d cells, counted from 0", o.index, o.cells, len(list))
+	}
+	o.cell = list[o.index]
 	return nil
 }
 
@@ -141,6 +176,9 @@ type sweepOptions struct {
 	backend    string
 	budgetText string
 	sbatch     []string
+	cells      string // numbers, of which index chooses the cell
+	index      int
+	k8s        k8sOptions
 }
 
 func parseBudget(text string) (b study.Budget, err error) {

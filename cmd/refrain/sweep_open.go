@@ -39,12 +39,12 @@ type jobTodo struct {
 }
 
 // todo finds the cells that have no final record, as far as the budget goes.
-func (j *sweepJob) todo() (t jobTodo, err error) {
-	ledger := study.NewLedger(j.spec.Budget)
+func todo(spec *study.Spec, cells []*study.Cell, records []*study.Record) (t jobTodo, err error) {
+	ledger := study.NewLedger(spec.Budget)
 	number := map[*study.Cell]int{}
 	var left []*study.Cell
-	for i, c := range j.cells {
-		r, err := study.Find(j.reg.Records(), c, j.spec.Code)
+	for i, c := range cells {
+		r, err := study.Find(records, c, spec.Code)
 		if err != nil {
 			return t, err
 		}
@@ -63,6 +63,9 @@ func (j *sweepJob) todo() (t jobTodo, err error) {
 	t.left = len(left) - len(within)
 	return t, nil
 }
+
+// withSystem adds a quarter to the memory of a run for the system's own.
+func withSystem(bytes int64) int64 { return bytes * 5 / 4 }
 
 // sweepWork is what brings cells of a sweep to their ends in this process, and what shows
 // how far it is. End the second one.

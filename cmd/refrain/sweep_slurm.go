@@ -72,7 +72,7 @@ func (a *app) sweepSlurm(ctx context.Context, spec *study.Spec, o sweepOptions) 
 		return err
 	}
 	defer j.reg.Close()
-	t, err := j.todo()
+	t, err := todo(spec, j.cells, j.reg.Records())
 	if err != nil {
 		return err
 	}
@@ -105,8 +105,8 @@ func (a *app) sweepSlurm(ctx context.Context, spec *study.Spec, o sweepOptions) 
 	return nil
 }
 
-// writeSlurm writes the script and returns its path. The memory of a task is that of its
-// largest cell, with a quarter on top for the system's own.
+// writeSlurm writes the script and returns its path. The memory of a task is that of the
+// largest cell.
 func (a *app) writeSlurm(spec *study.Spec, numbers []int, memory int64, o sweepOptions) (string, error) {
 	self, err := os.Executable()
 	if err != nil {
@@ -128,7 +128,7 @@ func (a *app) writeSlurm(spec *study.Spec, numbers []int, memory int64, o sweepO
 	if o.parallel > 0 {
 		array += "%" + strconv.Itoa(o.parallel)
 	}
-	text := fmt.Sprintf(slurmScript, array, memory*5/4>>20+1, filepath.Join(out, "slurm-%A_%a.log"), shellWords([]string{wd}), shellWords(words))
+	text := fmt.Sprintf(slurmScript, array, withSystem(memory)>>20+1, filepath.Join(out, "slurm-%A_%a.log"), shellWords([]string{wd}), shellWords(words))
 	path := filepath.Join(out, "slurm.sh")
 	if err := fsx.WriteFileAtomic(fsx.OS{}, path, []byte(text)); err != nil {
 		return "", &run.Error{Code: run.ExitDisk, Err: err}

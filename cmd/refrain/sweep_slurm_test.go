@@ -58,7 +58,7 @@ func TestSweepCells(t *testing.T) {
 		{[]string{"--cell", "5"}, "the sweep has 4 cells"},
 		{[]string{"--cell", "0"}, "numbered from 1"},
 		{[]string{"--cell", "1", "--dry-run"}, "does not go with --dry-run"},
-		{[]string{"--backend", "pbs"}, "use local or slurm"},
+		{[]string{"--backend", "pbs"}, "use local, slurm or k8s-render"},
 		{[]string{"--sbatch", "--wait"}, "needs --backend slurm"},
 		{[]string{"--backend", "slurm", "--json"}, "has no result yet"},
 	} {
