@@ -99,6 +99,12 @@ func checkTarget(n int, target int32, v int) {
 }
 
 func headLossRef[T real](m memory[T], a *HeadLossArgs) {
+	headRef(m, a, func(_ int, dz []float64, x, w []T, target int) float64 { return crossEntropy(dz, x, w, target) })
+}
+
+// headRef is the reference of a head with a loss: one returns the loss of a row and leaves
+// the gradient of its logits in dz.
+func headRef[T real](m memory[T], a *HeadLossArgs, one func(row int, dz []float64, x, w []T, target int) float64) {
 	loss, x, w, targets := m.reals(a.Loss), m.read(a.X), m.read(a.W), m.ints(a.Targets)
 	v, d := a.W.Dim(0), a.W.Dim(1)
 	var dx, dw []T
@@ -131,7 +137,7 @@ func headLossRef[T real](m memory[T], a *HeadLossArgs) {
 			continue
 		}
 		hidden := x[n*d : (n+1)*d]
-		loss[n] = T(crossEntropy(p, hidden, w, int(target)))
+		loss[n] = T(one(n, p, hidden, w, int(target)))
 		clear(row)
 		for k, g := range p {
 			g = m.factor(g*scale, a.W.DType)

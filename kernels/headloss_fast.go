@@ -26,6 +26,7 @@ type headLoss[E gemm.Elem] struct {
 	rows           func(worker, lo, hi int) // work on rows of the chunk at first
 	first          int                      // token of the chunk's first row
 	clean          []E                      // [Chunk,D]: hidden states of a chunk with zeros where masked
+	soft           softLoss                 // what HeadDistill adds
 }
 
 // headProducts are the products of one chunk size. inputs and weights take the
@@ -62,14 +63,27 @@ func (p *headPlans16) weights(add int, dl []float32, x []uint16, dw []float32) {
 
 func headLossFast(h gpu.Host, a *HeadLossArgs) func() {
 	if a.X.DType == gpu.BF16 {
-		clean := halves(h.Scratch("head_loss.x", (a.Logits.Dim(0)*a.X.Dim(1)+1)/2))
-		return bindHead(h, a, gpu.BF16s, clean, newHeadPlans16)
+		l := bindHead16(h, a)
+		l.rows = l.softmaxRows
+		return l.run
 	}
+	l := bindHead32(h, a)
+	l.rows = l.softmaxRows
+	return l.run
+}
+
+func bindHead16(h gpu.Host, a *HeadLossArgs) *headLoss[uint16] {
+	clean := halves(h.Scratch("head_loss.x", (a.Logits.Dim(0)*a.X.Dim(1)+1)/2))
+	return bindHead(h, a, gpu.BF16s, clean, newHeadPlans16)
+}
+
+func bindHead32(h gpu.Host, a *HeadLossArgs) *headLoss[float32] {
 	return bindHead(h, a, gpu.Float32s, h.Scratch("head_loss.x", a.Logits.Dim(0)*a.X.Dim(1)), newHeadPlans)
 }
 
-// bindHead binds a, whose hidden states and head view resolves.
-func bindHead[E gemm.Elem](h gpu.Host, a *HeadLossArgs, view func(gpu.Host, gpu.Tensor) []E, clean []E, plans func(h gpu.Host, m, v, d int) headProducts[E]) func() {
+// bindHead binds a, whose hidden states and head view resolves. What is done with rows of
+// logits is the caller's to say.
+func bindHead[E gemm.Elem](h gpu.Host, a *HeadLossArgs, view func(gpu.Host, gpu.Tensor) []E, clean []E, plans func(h gpu.Host, m, v, d int) headProducts[E]) *headLoss[E] {
 	l := &headLoss[E]{
 		pool: h.Pool(), loss: gpu.Float32s(h, a.Loss), x: view(h, a.X), w: view(h, a.W),
 		logits: gpu.Float32s(h, a.Logits), targets: gpu.Int32s(h, a.Targets),
@@ -89,8 +103,7 @@ func bindHead[E gemm.Elem](h gpu.Host, a *HeadLossArgs, view func(gpu.Host, gpu.
 	if r := l.n % l.chunk; r != 0 {
 		l.tail = plans(h, r, l.v, l.d)
 	}
-	l.rows = l.softmaxRows
-	return l.run
+	return l
 }
 
 func newHeadPlans(h gpu.Host, m, v, d int) headProducts[float32] {
@@ -177,6 +190,16 @@ func (l *headLoss[E]) withoutMasked(x []E) []E {
 	return l.clean[:len(x)]
 }
 
+// expRow sets dst to exp(x*scale - sub) and returns the sum. dst may be x.
+func expRow(dst, x []float32, scale, sub float32) (sum float64) {
+	for len(x) > 0 {
+		n := min(expRun, len(x))
+		sum += float64(asm.ExpSum(dst[:n], x[:n], scale, sub))
+		dst, x = dst[n:], x[n:]
+	}
+	return sum
+}
+
 // softmaxRows turns logits of rows [lo,hi) of the chunk into losses and, where
 // gradients are wanted, into the logits' gradient.
 func (l *headLoss[E]) softmaxRows(_, lo, hi int) {
@@ -190,11 +213,7 @@ func (l *headLoss[E]) softmaxRows(_, lo, hi int) {
 			continue
 		}
 		z, top := row[target], asm.Max(row)
-		var sum float64
-		for r := row; len(r) > 0; r = r[min(expRun, len(r)):] {
-			part := r[:min(expRun, len(r))]
-			sum += float64(asm.ExpSum(part, part, 1, top))
-		}
+		sum := expRow(row, row, 1, top)
 		l.loss[l.first+i] = float32(float64(top) - float64(z) + math.Log(sum))
 		if l.scale == nil {
 			continue

@@ -28,7 +28,7 @@ func suites() []suite {
 		segmentsSuite(), embedSuite(), embedBwdSuite(), rmsnormSuite(), rmsnormBwdSuite(),
 		matmulSuite(), matmulDXSuite(), matmulDWSuite(), ropeSuite(), ropeAtSuite(),
 		attentionSuite(), attentionBwdSuite(), attnDecodeSuite(), swigluSuite(), swigluBwdSuite(),
-		headLossSuite(), sumLossSuite(), sumSquaresSuite(), fillSuite(), copySuite(), castSuite(), addToSuite(),
+		headLossSuite(), softTargetsSuite(), headDistillSuite(), sumLossSuite(), sumSquaresSuite(), fillSuite(), copySuite(), castSuite(), addToSuite(),
 		guardSuite(), adamwSuite(), drawSuite(), dropoutSuite(), maskRowsSuite(), repeatRowsSuite(),
 	}
 }
@@ -134,7 +134,7 @@ var eitherType = map[string]bool{
 }
 
 // optional lists the tensors that may be absent, by kernel and field.
-var optional = map[string]bool{"matmul.Add": true, "dropout.Add": true, "adamw.DecayFactor": true, "head_loss.DX": true, "head_loss.DW": true}
+var optional = map[string]bool{"matmul.Add": true, "dropout.Add": true, "adamw.DecayFactor": true, "head_loss.DX": true, "head_loss.DW": true, "head_distill.DX": true, "head_distill.DW": true}
 
 // anyShape lists the tensors that are taken in every shape and determine it.
 var anyShape = map[string]bool{"sum_loss.X": true, "sum_squares.X": true, "fill.X": true}

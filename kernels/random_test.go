@@ -62,6 +62,22 @@ var random = map[string]func(d *draw) trial{
 		c.masked = func(n int) bool { return n >= from && n < to }
 		return maybeHalved(d, &HeadLoss, fmt.Sprintf("%+v masked %d:%d", c, from, to), func(b *builder) HeadLossArgs { return headLossArgs(b, c) }, "x", "w", "dx")
 	},
+	"head_distill": func(d *draw) trial {
+		c := distillCase{headCase: headCase{n: d.upTo(40), d: d.upTo(40), v: d.upTo(120), dx: d.coin(), dw: d.coin()}, weight: float32(d.upTo(5)-1) / 4, temp: float32(d.upTo(3))}
+		c.chunk = d.upTo(c.n)
+		c.accumulateDW = c.dw && d.coin()
+		if d.coin() {
+			c.k = d.upTo(c.v)
+		}
+		from, to := d.upTo(c.n)-1, d.upTo(c.n)
+		c.masked = func(n int) bool { return n >= from && n < to }
+		return maybeHalved(d, &HeadDistill, fmt.Sprintf("%+v masked %d:%d", c, from, to), func(b *builder) HeadDistillArgs { return distillArgs(b, c) }, "x", "w", "dx")
+	},
+	"soft_targets": func(d *draw) trial {
+		n, v := d.upTo(20), d.upTo(3000)
+		k := (d.upTo(2) - 1) * d.upTo(min(v, 300))
+		return of(&SoftTargets, fmt.Sprint(n, v, k), func(b *builder) SoftTargetsArgs { return softArgs(b, n, v, k, 0.5) })
+	},
 	"rmsnorm_bwd": func(d *draw) trial {
 		n, w, acc := d.upTo(150), d.upTo(700), d.coin()
 		return maybeHalved(d, &RMSNormBwd, fmt.Sprint(n, w, acc), func(b *builder) RMSNormBwdArgs { return rmsnormBwdArgs(b, n, w, acc) }, "dy")

@@ -20,7 +20,7 @@ func (k *Kernel[A]) entry() Entry {
 func All() []Entry {
 	return []Entry{
 		MaskRows.entry(), RepeatRows.entry(), Segments.entry(), Embed.entry(), Dropout.entry(), RMSNorm.entry(), MatMul.entry(), RoPE.entry(), Attention.entry(),
-		SwiGLU.entry(), HeadLoss.entry(), SumLoss.entry(),
+		SwiGLU.entry(), HeadLoss.entry(), SumLoss.entry(), SoftTargets.entry(), HeadDistill.entry(),
 		RMSNormBwd.entry(), MatMulDX.entry(), MatMulDW.entry(), SwiGLUBwd.entry(), AttentionBwd.entry(), EmbedBwd.entry(),
 		Fill.entry(), Copy.entry(), Cast.entry(), AddTo.entry(), SumSquares.entry(), Guard.entry(), AdamW.entry(),
 		RoPEAt.entry(), AttnDecode.entry(), Draw.entry(),

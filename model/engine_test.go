@@ -1,6 +1,7 @@
 package model_test
 
 import (
+	"fmt"
 	"math"
 	"slices"
 	"testing"
@@ -37,6 +38,8 @@ type spec struct {
 	WithoutTrain bool // record only the forward passes
 	Act          gpu.DType
 	Noise        noise
+	Teachers     []model.Config // of a distillation, with weights of their own
+	Distill      model.Distill  // how, if there are teachers
 }
 
 // noise is what a spec does at random, and the share of the second loss in the sum.
@@ -85,7 +88,7 @@ func record(s spec, l *model.Layout) *gpu.Program {
 		model.RecordTrain(r, s.Config, model.TrainArgs{
 			Weights: w, Grads: model.NewWeights(s.Config, l, p.Extern("grads", gpu.F32, l.Total)),
 			Loss: p.Extern("sum", gpu.F32, 1), Scale: p.Extern("scale", gpu.F32, 1),
-			Tables: tab, Batch: b, Policy: pol, Shards: max(1, s.Shards), Tag: "train.", Noise: s.noise(p),
+			Tables: tab, Batch: b, Policy: pol, Shards: max(1, s.Shards), Tag: "train.", Noise: s.noise(p), Distill: teachers(p, s),
 		})
 	}
 	model.RecordLoss(r, s.Config, w, p.Extern("losses", gpu.F32, n), b, tab, pol)
@@ -133,6 +136,16 @@ func newEngine(t testing.TB, s spec, bd body) *engine {
 		{"grads", 4 * int64(e.l.Total)}, {"sum", 4}, {"scale", 4},
 		{"draw", 16}, {"masked scale", 4}, {"masked sum", 4},
 	}
+	for i, c := range s.Teachers {
+		table := 4 * int64(s.T*c.C()/2)
+		for _, a := range []struct {
+			name  string
+			bytes int64
+		}{{"teacher", 4 * int64(c.Layout().Total)}, {"cos", table}, {"sin", table}} {
+			a.name += fmt.Sprint(i)
+			sizes = append(sizes, a)
+		}
+	}
 	for _, a := range sizes {
 		span, err := e.dev.Alloc(a.bytes, a.name)
 		e.must(err)
@@ -147,6 +160,12 @@ func newEngine(t testing.TB, s spec, bd body) *engine {
 	cos, sin := model.RotaryTables(s.Config, s.T)
 	e.put("cos", widen(cos))
 	e.put("sin", widen(sin))
+	for i, c := range s.Teachers {
+		cos, sin := model.RotaryTables(c, s.T)
+		e.put(fmt.Sprintf("cos%d", i), widen(cos))
+		e.put(fmt.Sprintf("sin%d", i), widen(sin))
+		e.put(fmt.Sprintf("teacher%d", i), weightsOf(c, uint64(50+i)))
+	}
 	return e
 }
 

@@ -160,6 +160,7 @@ type recorder struct {
 	tag     string // prefix of temporary names
 	shards  int
 	tied    []gpu.Tensor // gradients of the tied matrix, by shard
+	taught  []taught     // what the teachers leave for the head
 	noise   Noise
 	dbranch gpu.Tensor // gradient of a branch before dropout, see branchGrad
 	pos     gpu.Tensor // [B,T] i32, first position of the document, for positions

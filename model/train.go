@@ -19,6 +19,24 @@ type TrainArgs struct {
 	Shards  int    // equal parts of the rows whose sums are added in a fixed tree
 	Tag     string // prefix of temporaries, unique within the Program
 	Noise   Noise
+
+	Distill *Distill // a second term of the loss; nil for none
+}
+
+// Teacher is a model that is only run forward.
+type Teacher struct {
+	Config  Config // of the student's vocabulary
+	Weights Weights
+	Tables  Tables
+}
+
+// Distill draws a student to the mean of the logits of some teachers, on its own batch;
+// kernels.HeadDistill has the loss.
+type Distill struct {
+	Teachers    []Teacher // one or more
+	Weight      float32   // of the teachers' term, from 0 to 1; the targets' has the rest
+	Temperature float32
+	TopK        int // of the teachers' probabilities only the largest, as parts of 1; 0 for all
 }
 
 // RecordTrain appends forward and backward of a batch: Grads receives
@@ -38,6 +56,7 @@ func RecordTrain(r *gpu.Recorder, c Config, a TrainArgs) {
 		return
 	}
 	m.shards = a.Shards
+	m.teach(a.Distill) // first: on the rows as they are, and their activations are gone when the student's come
 	m.addNoise(&a)
 	a.Weights = a.Weights.Round(r, m.pol, m.tag)
 	w, g := a.Weights, a.Grads
@@ -115,10 +134,15 @@ func (m *recorder) headBwd(a TrainArgs, hf, dh gpu.Tensor) {
 	}
 	leaf := func(i int, dw gpu.Tensor) {
 		for j, scale := range scales {
-			kernels.Add(m.r, &kernels.HeadLoss, kernels.HeadLossArgs{
+			x := kernels.HeadLossArgs{
 				Loss: m.copyOf(loss, i, j), X: m.copyOf(hf, i, j), W: a.Weights.head(), Targets: m.copyOf(m.b.Targets, i, j), Scale: scale,
 				DX: m.copyOf(dh, i, j), DW: dw, Logits: logits, AccumulateDW: j > 0,
-			})
+			}
+			if a.Distill != nil && j == 0 { // masked copies have the targets alone
+				m.headDistill(a.Distill, x, i)
+				continue
+			}
+			kernels.Add(m.r, &kernels.HeadLoss, x)
 		}
 	}
 	if m.c.Tie {
