@@ -29,13 +29,21 @@ func Footprint(o *Options) (*Needs, error) {
 	}
 	total := int64(l.Total) * 4
 	table := int64(o.T) * int64(o.Model.C()/2) * 4
-	return &Needs{
+	n := &Needs{
 		Cost: p.Cost(),
 		Memory: []Use{
 			{"params", total}, {"moments", 2 * total}, {"grads", total + 4*int64(o.sums())}, {"activations", p.ArenaBytes()},
 			{"batches", int64(o.Slots) * o.deviceLayout().Bytes()}, {"tables and scalars", 2*table + hyperLen*4 + resultLen*4 + 4},
 		},
-	}, nil
+	}
+	if o.Distill != nil {
+		u := Use{Label: "teachers"}
+		for _, e := range o.teacherExterns() {
+			u.Bytes += e.bytes
+		}
+		n.Memory = append(n.Memory, u)
+	}
+	return n, nil
 }
 
 // DecayOf is the treatment of one parameter role.

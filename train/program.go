@@ -48,6 +48,7 @@ func stepProgram(o *Options, l *model.Layout) (*gpu.Program, error) {
 	t.batch = p.Extern(extBatch, gpu.U8, int(o.deviceLayout().Bytes()))
 
 	t.weights = model.NewWeights(o.Model, l, t.params).Round(r, o.Policy, "")
+	t.distill = recordTeachers(r, o)
 	t.tree(0, o.Micro, t.grads)
 	if o.Devices > 1 {
 		scratch := p.Temp("peer_grads", gpu.F32, l.Total+o.sums())
@@ -88,6 +89,7 @@ type stepRecorder struct {
 	hyper, batch  gpu.Tensor
 	tab           model.Tables
 	weights       model.Weights // of params, rounded once for all micro-steps
+	distill       *model.Distill
 }
 
 // tree leaves in dst the sum of the gradients of micro-steps [lo,hi): halves
@@ -120,6 +122,7 @@ func (t *stepRecorder) leaf(i int, dst gpu.Tensor) {
 		Shards:  o.Shards / o.Devices / o.Micro,
 		Tag:     fmt.Sprintf("s%d.", i),
 		Noise:   t.noise(i*rows, dst),
+		Distill: t.distill,
 	})
 }
 

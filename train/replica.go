@@ -110,14 +110,11 @@ func (r *replica) pin(bytes int64) (gpu.Pinned, error) {
 func (r *replica) setUp(g *collective.Group) error {
 	o, total := &r.t.o, int64(r.t.l.Total)
 	table := int64(o.T) * int64(o.Model.C()/2) * 4
-	for _, a := range []struct {
-		name  string
-		bytes int64
-	}{
+	for _, a := range append([]extern{
 		{extParams, total * 4}, {extM, total * 4}, {extV, total * 4}, {extGrads, (total + int64(o.sums())) * 4},
 		{extHyper, hyperLen * 4}, {extResults, resultLen * 4}, {extHalt, 4}, {extCos, table}, {extSin, table},
 		{"activations", r.program.ArenaBytes()},
-	} {
+	}, o.teacherExterns()...) {
 		if err := r.alloc(a.name, a.bytes); err != nil {
 			return err
 		}
@@ -167,7 +164,10 @@ func (r *replica) loadTables(ctx context.Context) error {
 	if err := r.upload(ctx, r.memory[extCos], cos); err != nil {
 		return err
 	}
-	return r.upload(ctx, r.memory[extSin], sin)
+	if err := r.upload(ctx, r.memory[extSin], sin); err != nil {
+		return err
+	}
+	return r.loadTeacherTables(ctx)
 }
 
 // upload copies x to dst and waits for it.

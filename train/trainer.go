@@ -33,6 +33,7 @@ type Options struct {
 
 	Dropout float64 // share dropped from embeddings and branches, in [0,1); 0 turns it off
 	Masked  Masked
+	Distill *Distill // nil for none
 }
 
 // Masked is the second next-token loss, on rows with a share of their input tokens
@@ -100,6 +101,9 @@ func (o *Options) Validate() error {
 		bad("dropout is %g; it must be in [0, %g]", o.Dropout, maxDropout)
 	}
 	o.Masked.check(o.Model.Vocab, bad)
+	if o.Distill != nil {
+		errs = append(errs, o.Distill.validate(o)...)
+	}
 	if o.Slots < 2 {
 		bad("%d device slots; at least 2 keep the device fed", o.Slots)
 	}
@@ -187,6 +191,9 @@ func New(ctx context.Context, o Options, devs []gpu.Device) (*Trainer, error) {
 		if err := r.load(ctx, weights, nil, nil); err != nil {
 			return nil, errors.Join(err, t.Close())
 		}
+	}
+	if err := t.loadTeachers(ctx); err != nil {
+		return nil, errors.Join(err, t.Close())
 	}
 	return t, nil
 }
