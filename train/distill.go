@@ -28,6 +28,9 @@ type Distill struct {
 	TopK        int // keep the K largest probabilities of q, as parts of 1; 0 keeps all
 }
 
+// Validate reports every impossible value at once. Options.Validate calls it.
+func (d *Distill) Validate(o *Options) error { return errors.Join(d.validate(o)...) }
+
 func (d *Distill) validate(o *Options) (errs []error) {
 	bad := func(format string, args ...any) { errs = append(errs, fmt.Errorf("distill: "+format, args...)) }
 	if len(d.Teachers) == 0 {

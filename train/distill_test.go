@@ -46,6 +46,12 @@ func TestRow26BitsDoNotDependOnDevicesOrThreads(t *testing.T) {
 		return o
 	}
 	t.Run("bf16", func(t *testing.T) { sameBits(t, halved) })
+	noisy := func(devices int) train.Options {
+		o := distilled(devices)
+		o.Dropout, o.Masked = 0.1, train.Masked{Weight: 0.3, From: 0.1, To: 0.5, ID: -1, Vocab: 61}
+		return o
+	}
+	t.Run("noise", func(t *testing.T) { sameBits(t, noisy) })
 }
 
 func TestRow26RestoreEqualsNeverStopped(t *testing.T) {

@@ -42,7 +42,8 @@ type Info struct {
 	ConfigHash    string    `json:"config_hash"`
 	DataHash      string    `json:"data_hash"`
 	TokenizerHash string    `json:"tokenizer_hash"`
-	Code          string    `json:"code"` // version control revision, "+dirty" when modified
+	TeachersHash  string    `json:"teachers_hash,omitempty"` // of the weights that were learned from
+	Code          string    `json:"code"`                    // version control revision, "+dirty" when modified
 	Go            string    `json:"go"`
 	OS            string    `json:"os"`
 	Arch          string    `json:"arch"`
@@ -134,7 +135,7 @@ func (f *Folder) Begin(s *Setup, args []string) error {
 	}
 	f.Info = Info{
 		ID: hex.EncodeToString(id[:]), Created: time.Now().UTC(),
-		ConfigHash: s.Config.Hash(), DataHash: s.DataHash, TokenizerHash: s.TokHash,
+		ConfigHash: s.Config.Hash(), DataHash: s.DataHash, TokenizerHash: s.TokHash, TeachersHash: s.TeachersHash,
 		Code: CodeVersion(), Go: runtime.Version(), OS: runtime.GOOS, Arch: runtime.GOARCH, CPU: CPUName(), Precision: s.Options.Policy.String(), Args: args,
 	}
 	if err := f.WriteJSON(RunFile, f.Info); err != nil {
@@ -190,6 +191,15 @@ func (f *Folder) fits(s *Setup) error {
 			changed = []string{fmt.Sprintf("config hash %.12s, now %.12s", f.Info.ConfigHash, s.Config.Hash())}
 		}
 		return usage(fmt.Errorf("the run in %s was begun with other settings: %s; %s", f.Dir, strings.Join(changed, ", "), advice))
+	}
+	if a, b := f.Info.TeachersHash, s.TeachersHash; a != b {
+		name := func(hash string) string {
+			if hash == "" {
+				return "none"
+			}
+			return fmt.Sprintf("%.12s", hash)
+		}
+		return usage(fmt.Errorf("the run in %s was begun with other teachers (hash of their weights %s; distill.teachers are %s): %s", f.Dir, name(a), name(b), advice))
 	}
 	for _, h := range []struct{ what, old, now string }{
 		{"another tokenizer (hash", f.Info.TokenizerHash, s.TokHash},

@@ -31,6 +31,10 @@ type Model struct {
 // LoadModel reads the newest good checkpoint of the run folder path, or the
 // checkpoint that path is or, as RUN@STEP or RUN@MEMBER, stands for; see Expand.
 func LoadModel(ctx context.Context, path string) (*Model, error) {
+	return loadModel(ctx, path, ckpt.LoadOptions{})
+}
+
+func loadModel(ctx context.Context, path string, o ckpt.LoadOptions) (*Model, error) {
 	list, err := Expand([]string{path})
 	if err != nil {
 		return nil, err
@@ -43,9 +47,9 @@ func LoadModel(ctx context.Context, path string) (*Model, error) {
 	var l *ckpt.Loaded
 	var report *ckpt.Report
 	if _, statErr := os.Stat(filepath.Join(path, ckpt.ManifestFile)); statErr == nil {
-		l, err = ckpt.Load(ctx, fs, path, ckpt.LoadOptions{})
+		l, err = ckpt.Load(ctx, fs, path, o)
 	} else if _, statErr := os.Stat(filepath.Join(path, RunFile)); statErr == nil {
-		l, report, err = ckpt.LoadLatest(ctx, fs, filepath.Join(path, CkptDir), ckpt.LoadOptions{})
+		l, report, err = ckpt.LoadLatest(ctx, fs, filepath.Join(path, CkptDir), o)
 		if errors.Is(err, ckpt.ErrNone) {
 			err = &Error{ExitNoCkpt, err}
 		}
@@ -94,7 +98,8 @@ func weightsOf(c model.Config, l *ckpt.Loaded) ([]float32, error) {
 }
 
 // OpenRun reads the resolved configuration of a run folder and joins it with
-// its data again.
+// its data again, to evaluate with: synthetic rows and teachers are for training only,
+// and may have gone.
 func OpenRun(path string, overrides []string) (*Setup, error) {
 	if _, err := os.Stat(filepath.Join(path, RunFile)); err != nil {
 		return nil, usage(fmt.Errorf("%s is not a run folder (no %s)", path, RunFile))
@@ -103,5 +108,11 @@ func OpenRun(path string, overrides []string) (*Setup, error) {
 	if err != nil {
 		return nil, err
 	}
+	WithoutTraining(&r.Config)
 	return NewSetup(&r.Config, r)
+}
+
+// WithoutTraining takes from c what only training reads beside the documents.
+func WithoutTraining(c *config.Config) {
+	c.Data.Synthetic, c.Distill.Teachers = config.Mixed{}, nil
 }

@@ -186,11 +186,16 @@ func Header(s *Setup, out string, peak float64) []string {
 		fmt.Sprintf("model   llama L%d d%d h%d kv%d f%d V%d %s  %s params (%s without embeddings)  init %s", m.Layers, m.Dim, m.Heads, m.KVHeads, m.FFN, m.Vocab, tie, count(int64(l.Total)), count(int64(l.BodyParams())), m.Init),
 		fmt.Sprintf("optim   adamw lr %g  betas %g %g  clip %g  warm-up %d  decay %s", o.Optim.LR, o.Optim.Beta1, o.Optim.Beta2, o.Optim.Clip, o.Optim.Warmup, decayText(o)),
 		fmt.Sprintf("budget  %.4g epochs = %s tok = %d steps x %d  %d shards on %d device(s)  %s", s.Feed.Epochs(o.Steps*int64(o.Batch)), count(o.Steps*int64(o.Batch)*int64(o.T)), o.Steps, o.Batch*o.T, o.Shards, o.Devices, s.Config.Train.Precision),
-		fmt.Sprintf("machine %s  kernels %s  %s peak %.0f GFLOP/s", CPUName(), asm.Kernels(), o.Policy, peak/1e9),
 	}
 	if n := noiseText(o); n != "" {
 		lines = append(lines, "noise   "+n)
 	}
+	if text := s.teachersText(); text != "" {
+		lines = append(lines, text)
+	}
+	lines = append(lines,
+		fmt.Sprintf("machine %s  kernels %s  %s peak %.0f GFLOP/s", CPUName(), asm.Kernels(), o.Policy, peak/1e9),
+	)
 	return lines
 }
 

@@ -37,8 +37,10 @@ type Setup struct {
 	Tokenizer *tokenize.Tokenizer
 	TokJSON   []byte
 	Options   train.Options
-	DataHash  string // fingerprint of the training documents, hexadecimal
+	DataHash  string // fingerprint of the training documents, and of all else that is learned from, hexadecimal
 	TokHash   string
+
+	TeachersHash string // of the weights of distill.teachers, hexadecimal; "" without
 }
 
 // NewSetup opens the stores of c and checks everything that can be checked.
@@ -131,7 +133,10 @@ func (s *Setup) open() error {
 	if err := s.openVal(); err != nil {
 		return err
 	}
-	return s.options()
+	if err := s.options(); err != nil {
+		return err
+	}
+	return s.openTeachers(context.Background())
 }
 
 func orderOf(d *config.Data) (repack.Mode, repack.Tail, error) {

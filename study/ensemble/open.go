@@ -227,6 +227,7 @@ func apart(s *store.Store, r Request, val *store.Store, list []*opened) (warning
 		}
 		seen[o.m.Manifest.DataHash] = true
 		c := *o.conf
+		run.WithoutTraining(&c)
 		c.Data.Val = ""
 		t, err := run.NewSetup(&c, nil)
 		if err != nil {

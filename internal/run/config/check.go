@@ -219,6 +219,19 @@ func dataRules() []rule {
 			}
 			return ""
 		}},
+		{[]string{"distill.weight", "distill.temperature", "distill.top_k", "distill.teachers"}, func(c *Config) string {
+			for i, t := range c.Distill.Teachers {
+				if t == "" {
+					return fmt.Sprintf("distill.teachers: entry %d is empty", i+1)
+				}
+			}
+			for _, k := range []string{"distill.weight", "distill.temperature", "distill.top_k"} {
+				if f := table().byPath[k]; len(c.Distill.Teachers) == 0 && !f.isDefault(c) {
+					return k + " is set without distill.teachers; name the runs to learn from"
+				}
+			}
+			return ""
+		}},
 		{[]string{"data.field"}, func(c *Config) string {
 			if c.Data.Field == "" {
 				return "data.field is empty; name the text column"

@@ -30,6 +30,7 @@ type Config struct {
 	Model      Model      `yaml:"model" doc:"the network"`
 	Data       Data       `yaml:"data" doc:"which tokens, and in which order"`
 	Train      Train      `yaml:"train" doc:"how long, how wide, on what"`
+	Distill    Distill    `yaml:"distill" doc:"learn from the predictions of finished runs as well as from the tokens"`
 	Optim      Optim      `yaml:"optim" doc:"AdamW, schedule, clipping, decay by parameter role"`
 	Regularize Regularize `yaml:"regularize" doc:"what a step does at random against learning the data by heart"`
 	Eval       Eval       `yaml:"eval" doc:"validation during training"`
@@ -131,6 +132,16 @@ type Train struct {
 	Threads    int     `yaml:"threads" default:"0" min:"0" max:"1024" weights:"no" doc:"CPU threads of one device; 0 = share all cores"`
 	Seed       uint64  `yaml:"seed" default:"0" doc:"seed of the initial weights, and of the order unless data.seed is set"`
 	Precision  string  `yaml:"precision" default:"auto" enum:"auto|f32|bf16" doc:"of activations and products; auto = bf16 where the processor is faster at it, else f32; kept on resume"`
+}
+
+// Distill adds a term to the loss: (1-Weight) * cross entropy + Weight * Temperature^2 *
+// KL(teachers || student). The teachers are the mean of their logits on the rows of the
+// run, and not their folders but their weights are part of what the run is.
+type Distill struct {
+	Teachers    []string `yaml:"teachers" weights:"no" doc:"run folders or checkpoints of the same tokenizer; empty = none"`
+	Weight      float64  `yaml:"weight" default:"0.5" hash:"changed" above:"0" max:"1" doc:"share of the teachers in the loss; the tokens have the rest"`
+	Temperature float64  `yaml:"temperature" default:"1" hash:"changed" above:"0" max:"100" doc:"that both predictions are softened by"`
+	TopK        int      `yaml:"top_k" default:"0" hash:"changed" min:"0" max:"1048576" doc:"only the likeliest tokens of the teachers, as parts of 1; 0 = all"`
 }
 
 // Optim is AdamW with decoupled, learning-rate-scaled decay:

@@ -191,13 +191,14 @@ func TestHash(t *testing.T) {
 		"optim.lr_mul.tied": "2", "optim.lr_mul.norm": "2", "data.synthetic.fraction": "0.75",
 		"optim.schedule": "cyclic", "optim.cycles": "7", "optim.cycle_decay_from": "0.5", "optim.cycle_decay_to": "2",
 		"regularize.dropout": "0.1", "regularize.masked_weight": "0.4", "regularize.masked_from": "0.1", "regularize.masked_to": "0.3", "regularize.masked_id": "eos",
+		"distill.weight": "0.25", "distill.temperature": "2", "distill.top_k": "8",
 	}
 	quiet := map[string]string{
 		"data.store": "other", "data.val": "v", "data.field": "body", "data.kind": "text", "data.max_batch": "5", "data.tokenizer": "t.json", "data.val_docs": "5",
 		"data.invalid_utf8": "skip", "data.bad_line": "skip", "data.truncated": "skip", "data.too_long": "skip", "data.max_line": "5", "data.max_doc": "5", "data.include": "[a]", "data.exclude": "[a]", "data.empty": "fail",
 		"data.duplicate": "fail", "data.skip_budget": "0.5", "train.devices": "2", "train.micro_batch": "4", "train.threads": "3",
 		"eval.every": "5", "eval.rows": "5", "eval.batch": "5", "save.every": "5", "save.minutes": "5", "save.keep": "5",
-		"data.synthetic.store": "z", "log.every": "5", "metrics.addr": "localhost:0", "pprof.addr": "localhost:0",
+		"data.synthetic.store": "z", "distill.teachers": "[b]", "log.every": "5", "metrics.addr": "localhost:0", "pprof.addr": "localhost:0",
 	}
 	// Reached in other ways: a preset only names a shape, and the other
 	// lengths and lists need a second key to be legal.
@@ -224,6 +225,9 @@ func TestHash(t *testing.T) {
 		}
 		if strings.HasPrefix(f.path, "data.synthetic.") {
 			with = []string{"data.synthetic.store=y", "data.synthetic.fraction=0.5"}
+		}
+		if strings.HasPrefix(f.path, "distill.") {
+			with = []string{"distill.teachers=[a]"}
 		}
 		base := parse(t, with...)
 		with = slices.DeleteFunc(with, func(o string) bool { return strings.HasPrefix(o, f.path+"=") })

@@ -59,3 +59,21 @@ func TestRow25BadFractions(t *testing.T) {
 		}
 	}
 }
+
+func TestRow26BadDistill(t *testing.T) {
+	for _, c := range []struct {
+		want      string
+		overrides []string
+	}{
+		{"distill.top_k is set without distill.teachers", []string{"distill.top_k=4"}},
+		{"distill.weight is set without distill.teachers", []string{"distill.weight=1"}},
+		{"entry 2 is empty", []string{`distill.teachers=[a, ""]`}},
+		{"out of range", []string{"distill.teachers=[a]", "distill.weight=0"}},
+		{"out of range", []string{"distill.teachers=[a]", "distill.temperature=0"}},
+	} {
+		_, err := Parse("c.yaml", nil, append(c.overrides, "model.preset=micro-1M", "data.store=s", "train.epochs=2"))
+		if err == nil || !strings.Contains(err.Error(), c.want) {
+			t.Errorf("%v: %v, want %q", c.overrides, err, c.want)
+		}
+	}
+}
