@@ -208,7 +208,7 @@ func withCorpus(t *testing.T, s *run.Setup, c repack.Corpus) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	s.Corpus, s.Stream = c, stream
+	s.Corpus, s.Stream, s.Feed = c, stream, stream
 }
 
 // TestStopWhileDataStalls stops a run that waits for data that does not come:
