@@ -26,25 +26,40 @@ func dropoutFast(h gpu.Host, a *DropoutArgs) func() {
 			if n < 8 { // blocks are cut by the borders of the tensor and of parts
 				var in, res [8]float32
 				copy(in[off:off+n], x[i:])
+				onto := &res
 				if add != nil {
 					copy(res[off:off+n], add[i:])
-					k.block(&res, &in, &res, e/8)
 				} else {
-					k.block(&res, &in, nil, e/8)
+					onto = nil
 				}
+				k.apply(&res, &in, onto, k.s.Block(e/8))
 				copy(y[i:i+n], res[off:])
-			} else if add != nil {
-				k.block((*[8]float32)(y[i:]), (*[8]float32)(x[i:]), (*[8]float32)(add[i:]), e/8)
-			} else {
-				k.block((*[8]float32)(y[i:]), (*[8]float32)(x[i:]), nil, e/8)
+				i += n
+				continue
 			}
-			i += n
+			for ; hi-i >= 16; i += 16 {
+				p, q := k.s.Blocks((from + uint64(i)) / 8)
+				k.apply(eight(y, i), eight(x, i), eight(add, i), p)
+				k.apply(eight(y, i+8), eight(x, i+8), eight(add, i+8), q)
+			}
+			if hi-i >= 8 {
+				k.apply(eight(y, i), eight(x, i), eight(add, i), k.s.Block((from+uint64(i))/8))
+				i += 8
+			}
 		}
 	}
 	return func() {
 		k.s, from = a.first(draw)
 		pool.For(len(y), elementGrain, part)
 	}
+}
+
+// eight views elements [i,i+8) of x; nil of nil.
+func eight(x []float32, i int) *[8]float32 {
+	if x == nil {
+		return nil
+	}
+	return (*[8]float32)(x[i:])
 }
 
 // dropper is what all elements of an op share.
@@ -54,9 +69,10 @@ type dropper struct {
 	scale float32
 }
 
-// block does the eight elements of block b. y may be x or add, which may be nil.
-func (k *dropper) block(y, x, add *[8]float32, b uint64) {
-	for j, w := range k.s.Block(b) {
+// apply does the eight elements of a block of random bits. y may be x or add, which may
+// be nil.
+func (k *dropper) apply(y, x, add *[8]float32, block [4]uint32) {
+	for j, w := range block {
 		// All ones where the 16 bits lie below the bound.
 		low := uint32((int32(w&0xffff) - k.bound) >> 31)
 		high := uint32((int32(w>>16) - k.bound) >> 31)

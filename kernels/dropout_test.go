@@ -151,6 +151,22 @@ func TestDropoutKnowsPlaces(t *testing.T) {
 	}
 }
 
+// TestDropoutKeepsSigns: without a residual a kept zero keeps its sign, wherever the borders
+// of blocks are.
+func TestDropoutKeepsSigns(t *testing.T) {
+	for _, reference := range []bool{false, true} {
+		b := &builder{}
+		a := DropoutArgs{Y: b.Out("y", 3, 7), X: b.Values("x", func(int) float64 { return math.Copysign(0, -1) }, 3, 7), Draw: drawWords(b, 5, 0), Each: 3}
+		h, body := bind(t, b, must(t, &Dropout, a), 1, reference)
+		body()
+		for i, v := range gpu.Float32s(h, a.Y) {
+			if !math.Signbit(float64(v)) {
+				t.Fatalf("reference=%v: element %d is %v, want -0", reference, i, v)
+			}
+		}
+	}
+}
+
 // TestDropoutSkips: what is dropped is not read into the sum, also where it is NaN, and
 // rate 0 changes no bit.
 func TestDropoutSkips(t *testing.T) {

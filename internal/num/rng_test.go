@@ -93,6 +93,21 @@ func TestStreamGolden(t *testing.T) {
 
 // TestNormalQuantile inverts the error function of the standard library, and
 // checks published percentage points.
+// TestBlocks: two at a time are two, also over the end of the low word, and they hold the
+// values of Uint64.
+func TestBlocks(t *testing.T) {
+	s := NewStream("blocks", 3)
+	for _, b := range []uint64{0, 1, 7, 1<<32 - 1, 1 << 40, 1<<64 - 1} {
+		x, y := s.Blocks(b)
+		if x != s.Block(b) || y != s.Block(b+1) {
+			t.Errorf("blocks %d and the next: %x %x, one at a time %x %x", b, x, y, s.Block(b), s.Block(b+1))
+		}
+		if b < 1<<62 && (uint64(x[1])<<32|uint64(x[0]) != s.Uint64(2*b) || uint64(x[3])<<32|uint64(x[2]) != s.Uint64(2*b+1)) {
+			t.Errorf("block %d is %x, its values %x %x", b, x, s.Uint64(2*b), s.Uint64(2*b+1))
+		}
+	}
+}
+
 func TestNormalQuantile(t *testing.T) {
 	for _, c := range [][2]float64{{0.975, 1.959963984540054}, {0.995, 2.5758293035489004}, {0.5, 0}, {0.001, -3.090232306167813}, {1e-10, -6.361340902404056}} {
 		if got := NormalQuantile(c[0]); math.Abs(got-c[1]) > 4e-15*max(1, math.Abs(c[1])) {
