@@ -20,6 +20,7 @@ import (
 	"refrain/internal/run/config"
 	"refrain/model"
 	"refrain/stages/tokens"
+	"refrain/study/corpus"
 	"refrain/tokenize"
 )
 
@@ -42,7 +43,7 @@ type Outcome struct {
 type demo struct {
 	o      Options
 	start  time.Time
-	corpus *corpus
+	corpus *text
 	tok    *tokenize.Tokenizer
 	store  string
 	plan   plan
@@ -113,7 +114,7 @@ func (d *demo) claim() error {
 
 // read chooses the text.
 func (d *demo) read(ctx context.Context) error {
-	root, what, err := findCorpus(ctx, d.o.Corpus)
+	root, what, err := corpus.Find(ctx, d.o.Corpus, "--corpus")
 	if err != nil {
 		return &run.Error{Code: run.ExitUsage, Err: err}
 	}
@@ -132,11 +133,11 @@ func (d *demo) prepare(ctx context.Context) error {
 		return err
 	}
 	for _, x := range d.corpus.Docs {
-		hold.See(x.text)
+		hold.See(x.Text)
 	}
 	d.tok, err = tokenize.Train(ctx, tokenize.TrainConfig{Vocab: vocab, Workers: runtime.GOMAXPROCS(0)}, func(yield func([]byte, error) bool) {
 		for _, x := range d.corpus.Docs {
-			if !hold.Holds(x.text) && !yield(x.text, nil) {
+			if !hold.Holds(x.Text) && !yield(x.Text, nil) {
 				return
 			}
 		}
@@ -145,10 +146,10 @@ func (d *demo) prepare(ctx context.Context) error {
 		return fmt.Errorf("tokenizer: %w", err)
 	}
 	r, err := tokens.Prepare(ctx, tokens.PrepareConfig{
-		Out: d.store, Source: d.corpus.source(), Tokenizer: d.tok, Val: val,
+		Out: d.store, Source: corpus.Source(d.corpus.Docs), Tokenizer: d.tok, Val: val,
 		Workers: runtime.GOMAXPROCS(0), CacheBytes: 4 << 20,
 		Fingerprint: func(context.Context) (tokens.Fingerprint, error) {
-			return tokens.Fingerprint{Digest: d.corpus.digest()}, nil
+			return tokens.Fingerprint{Digest: corpus.Digest(d.corpus.Docs)}, nil
 		},
 	})
 	if err != nil {

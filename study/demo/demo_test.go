@@ -1,12 +1,13 @@
 package demo
 
 import (
-	"context"
 	"math"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"refrain/study/corpus"
 	"time"
 
 	"refrain/internal/run/config"
@@ -109,12 +110,12 @@ func TestCorpusIsChosenCutAndWithoutDuplicates(t *testing.T) {
 	}
 	var names []string
 	for _, d := range c.Docs {
-		names = append(names, d.name)
-		if len(d.text) > maxChars || !strings.HasSuffix(string(d.text), "\n") {
-			t.Errorf("%s has %d bytes and ends with %q", d.name, len(d.text), d.text[len(d.text)-5:])
+		names = append(names, d.Name)
+		if len(d.Text) > maxChars || !strings.HasSuffix(string(d.Text), "\n") {
+			t.Errorf("%s has %d bytes and ends with %q", d.Name, len(d.Text), d.Text[len(d.Text)-5:])
 		}
-		if strings.Contains(string(d.text), "Copyright") || strings.Contains(string(d.text), "generated") {
-			t.Errorf("%s keeps its licence or is generated", d.name)
+		if strings.Contains(string(d.Text), "Copyright") || strings.Contains(string(d.Text), "generated") {
+			t.Errorf("%s keeps its licence or is generated", d.Name)
 		}
 	}
 	for _, n := range names {
@@ -125,7 +126,7 @@ func TestCorpusIsChosenCutAndWithoutDuplicates(t *testing.T) {
 	if _, err := readCorpus(t.Context(), root, "test", 1<<30); err == nil || !strings.Contains(err.Error(), "usable text") {
 		t.Errorf("too little text: %v", err)
 	}
-	if _, _, err := findCorpus(context.Background(), filepath.Join(root, "missing")); err == nil {
+	if _, _, err := corpus.Find(t.Context(), filepath.Join(root, "missing"), "--corpus"); err == nil {
 		t.Error("a missing --corpus is no error")
 	}
 }

@@ -5,6 +5,7 @@ import (
 	"strings"
 
 	"refrain/internal/run"
+	"refrain/study/corpus"
 	"refrain/study/report"
 )
 
@@ -23,7 +24,7 @@ func (d *demo) report(path string, results []outcome, findings []string) error {
 	p.Group = func(r *report.Run) string { return armName(r.Name) }
 	facts, commands := report.Provenance(p.Runs)
 	p.Facts = append([][2]string{
-		{"corpus", fmt.Sprintf("%s: %d files, %d bytes, digest %.16s", d.corpus.What, len(d.corpus.Docs), d.corpus.Bytes, d.corpus.digest())},
+		{"corpus", fmt.Sprintf("%s: %d files, %d bytes, digest %.16s", d.corpus.What, len(d.corpus.Docs), d.corpus.Bytes, corpus.Digest(d.corpus.Docs))},
 		{"tokenizer", fmt.Sprintf("byte-level BPE, %d entries, trained on the training documents", d.tok.VocabSize())},
 		{"validation", fmt.Sprintf("%d documents, %d tokens, chosen by text hash", valDocs, d.valTok)},
 		{"speed measured first", fmt.Sprintf("%.0f tokens a second on each of %d threads", d.rate, numWorkers)},

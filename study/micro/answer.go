@@ -1,0 +1,219 @@
+package micro
+
+import (
+	"fmt"
+	"math"
+	"slices"
+	"strings"
+
+	"gonum.org/v1/gonum/stat"
+
+	"refrain/study/report"
+)
+
+// Verdict is what became of an expectation.
+type Verdict string
+
+// The verdicts.
+const (
+	Shown       Verdict = "shown"        // every interval that it needs lies on the side that was expected
+	Opposite    Verdict = "opposite"     // the decisive interval lies on the other side
+	NotShown    Verdict = "not shown"    // an interval holds zero, or pools disagree
+	NotAnswered Verdict = "not answered" // runs are missing, or did not end well
+)
+
+// Answer is what was found about one question on one corpus.
+type Answer struct {
+	ID       string         `json:"id"`
+	Corpus   string         `json:"corpus"`
+	Question string         `json:"question"`
+	Verdict  Verdict        `json:"verdict"`
+	Text     string         `json:"text"` // one sentence or two
+	Effects  []Effect       `json:"effects"`
+	Notes    []string       `json:"notes"`
+	Tables   []report.Table `json:"tables"`
+}
+
+// question is one of the study. Both parts are pure functions of the scope.
+type question struct {
+	id, text string
+	demand   func(s scope, d *demand)
+	// answer fills in everything but what is above.
+	answer func(s scope, a *Answer)
+	asked  func(t *table) bool
+}
+
+// questions are all of them, in their order.
+func questions() []question {
+	return []question{
+		{"a", "At a decay of 0.1, is there an interior best number of epochs?", scope.wantEpochs, scope.answerEpochs, func(t *table) bool { return t.middle < len(t.sizes) && t.sizes[t.middle].epochs != nil }},
+		{"b", "How many times 0.1 is the tuned decay when parameters far exceed tokens, and does the tuned loss then fall with every larger model?", scope.wantDecay, scope.answerDecay, func(*table) bool { return true }},
+		{"c", "Does an ensemble of equal models, by mean logits, beat the best single model by more than two standard deviations over seeds, and is its limit over members below the limit of single models over size?", scope.wantMembers, scope.answerMembers, func(t *table) bool { return t.members > 1 }},
+		{"d", "Is the best member of an ensemble more overfit than the best single model?", scope.wantMembers, scope.answerOverfit, func(t *table) bool { return t.members > 1 }},
+		{"e", "Does packing anew every epoch beat a new order of the same rows, and that the same rows in the same order, at two batch sizes?", scope.wantOrders, scope.answerOrders, func(t *table) bool { return t.orders != nil }},
+		{"f", "With everything else tuned for each batch, is a middle batch the best?", scope.wantBatches, scope.answerBatches, func(t *table) bool { return t.batches != nil }},
+		{"g", "Does decay of the embedding help, and does tying it to the head, tuned by itself?", scope.wantTying, scope.answerTying, func(t *table) bool { return t.decayed != nil }},
+	}
+}
+
+// Answers are what the form's questions come to, the first corpus first. Equal results give
+// equal answers.
+func (f *Form) Answers(r *Results) []*Answer {
+	out := []*Answer{}
+	for _, s := range f.scopes(r) {
+		for _, q := range questions() {
+			if !q.asked(s.t) {
+				continue
+			}
+			a := &Answer{ID: q.id, Corpus: s.corpus, Question: q.text, Verdict: NotAnswered, Effects: []Effect{}, Notes: []string{}, Tables: []report.Table{}}
+			q.answer(s, a)
+			out = append(out, a)
+		}
+	}
+	return out
+}
+
+func (a *Answer) note(format string, list ...any) {
+	a.Notes = append(a.Notes, fmt.Sprintf(format, list...))
+}
+
+// fail leaves the question without an answer, for a reason.
+func (a *Answer) fail(format string, list ...any) {
+	a.Verdict, a.Text = NotAnswered, fmt.Sprintf("Not answered: %s.", fmt.Sprintf(format, list...))
+}
+
+// contrast adds the difference of two recipes; ok is false, and the answer failed, when it
+// is not known.
+func (s scope) contrast(a *Answer, name string, x, y []side) (Effect, bool) {
+	e, err := s.r.contrast(name, s.corpus, x, y)
+	if err != nil {
+		a.fail("%v", err)
+		return e, false
+	}
+	a.Effects = append(a.Effects, e)
+	return e, true
+}
+
+// judge is the verdict of an effect whose expected sign is known.
+func judge(e Effect, expected int) Verdict {
+	switch e.sign() {
+	case expected:
+		return Shown
+	case -expected:
+		return Opposite
+	}
+	return NotShown
+}
+
+// all is the verdict of several that are needed together.
+func all(list ...Verdict) Verdict {
+	for _, v := range []Verdict{NotAnswered, Opposite, NotShown} {
+		if slices.Contains(list, v) {
+			return v
+		}
+	}
+	return Shown
+}
+
+// say puts the verdict before the sentence.
+func (a *Answer) say(v Verdict, format string, list ...any) {
+	a.Verdict = v
+	text := string(v)
+	a.Text = fmt.Sprintf("%s%s: %s.", strings.ToUpper(text[:1]), text[1:], fmt.Sprintf(format, list...))
+}
+
+// models are those of a recipe over the pools and seeds that are reported.
+func (s scope) models(p Point) (list []*Model) {
+	for _, pool := range s.pools() {
+		for seed := range uint64(s.t.seeds) {
+			if m := s.r.model(p.in(pool), seed); m.well() {
+				list = append(list, m)
+			}
+		}
+	}
+	return list
+}
+
+// meanOf is the mean of a value over models that have it; NaN for none.
+func meanOf(list []*Model, value func(m *Model) *float64) float64 {
+	var x []float64
+	for _, m := range list {
+		if v := value(m); v != nil {
+			x = append(x, *v)
+		}
+	}
+	if len(x) == 0 {
+		return math.NaN()
+	}
+	return stat.Mean(x, nil)
+}
+
+func valOf(m *Model) *float64   { return m.Val }
+func trainOf(m *Model) *float64 { return m.Train }
+
+// row is a line of a table of recipes: losses on the three sets.
+func (s scope) row(name string, p Point) []string {
+	list := s.models(p)
+	mean, spread := s.r.mean(s.corpus, s.sides(p))
+	return []string{name, p.Label(), fmt.Sprint(len(list)), number(meanOf(list, trainOf)), number(meanOf(list, valOf)), number(mean), number(spread)}
+}
+
+// recipeTable has rows of scope.row.
+func recipeTable(title, caption string, first string) report.Table {
+	return report.Table{Title: title, Head: []string{first, "recipe", "runs", "training loss", "loss for choices", "test loss", "spread"}, Caption: caption + " " + recipeCaption}
+}
+
+const recipeCaption = "Means over seeds and pools; training loss is the mean of the last epoch, spread the standard deviation of the test loss over runs."
+
+// triedTable lists what was tried with one seed.
+func (s scope) triedTable(title string, points []Point) report.Table {
+	t := report.Table{Title: title, Head: []string{"recipe", "training loss", "loss for choices"}, Caption: "One seed on the first pool; the recipe of the least loss on this split is trained again with all seeds and pools and reported on another split."}
+	for _, p := range points {
+		m := s.r.model(p, 0)
+		switch {
+		case m == nil:
+			t.Rows = append(t.Rows, []string{p.Label(), "", "missing"})
+		case !m.well():
+			t.Rows = append(t.Rows, []string{p.Label(), "", string(m.Status)})
+		default:
+			t.Rows = append(t.Rows, []string{p.Label(), number(meanOf([]*Model{m}, trainOf)), number(*m.Val)})
+		}
+	}
+	return t
+}
+
+func number(x float64) string {
+	if math.IsNaN(x) {
+		return ""
+	}
+	return fmt.Sprintf("%.4f", x)
+}
+
+// edges says which values of the chosen recipe stand at an end of what was tried, where a
+// better one may lie beyond.
+func edges(best Point, points []Point) string {
+	var out []string
+	for _, v := range []struct {
+		name string
+		of   func(p Point) float64
+	}{
+		{"epochs", func(p Point) float64 { return float64(p.Epochs) }},
+		{"lr", func(p Point) float64 { return p.LR }},
+		{"decay", func(p Point) float64 { return p.Decay }},
+		{"embedding decay", func(p Point) float64 { return p.Embed }},
+		{"tied lr", func(p Point) float64 { return p.TiedLR }},
+	} {
+		lo, hi := math.Inf(1), math.Inf(-1)
+		for _, p := range points {
+			lo, hi = min(lo, v.of(p)), max(hi, v.of(p))
+		}
+		if x := v.of(best); lo < hi && (x == lo || x == hi) && x != 0 {
+			end := "highest"
+			if x == lo {
+				end = "lowest"
+			}
+			out = append(out, fmt.Sprintf("%s %g is the %s tried", v.name, x, end))
+		}
+	}
+	return strings.Join(out, ", ")
+}
