@@ -335,7 +335,8 @@ func (w *work) test(ctx context.Context, d *demand) (bool, error) {
 			}
 			cells, records = append(cells, cell), append(records, rec)
 		}
-		scores, err := w.reg.Score(ctx, cells, records, study.Split{Store: w.store(c.Name, testStore)}, study.Placement{Slots: w.threads(), Threads: 1})
+		meter := study.Meter{Registry: w.reg, Stop: w.o.Stop, Place: func([]*study.Cell) study.Placement { return study.Placement{Slots: w.threads(), Threads: 1} }}
+		scores, err := meter.Score(ctx, cells, records, study.Split{Store: w.store(c.Name, testStore)})
 		if err != nil {
 			return false, err
 		}
