@@ -56,6 +56,7 @@ func importTable() []row {
 		{"internal/run/config", with("model")},
 		{"internal/run", []string{"..."}},
 		{"study", []string{"...", "internal/run"}},
+		{"study/micro", []string{"...", "internal/run", "study"}}, // a program of cells for the runner
 		{"bench", []string{"...", "internal/run"}},
 		{"cmd/refrain", []string{"...", "internal/run", "study", "bench"}},
 	}
