@@ -107,6 +107,9 @@ func (o *Options) Validate() error {
 	if o.Slots < 2 {
 		bad("%d device slots; at least 2 keep the device fed", o.Slots)
 	}
+	if len(errs) == 0 {
+		o.checkSize(bad)
+	}
 	return errors.Join(errs...)
 }
 

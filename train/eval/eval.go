@@ -7,6 +7,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
 
 	"refrain/gpu"
 	"refrain/model"
@@ -94,6 +95,9 @@ func record(c Config, logits bool) (*gpu.Program, error) {
 	l := c.Model.Layout()
 	p := gpu.NewProgram("eval")
 	lay := item.Layout{N: c.B, T: c.T}
+	if n := max(int64(l.Total), lay.Bytes()); n > math.MaxInt32 {
+		return nil, fmt.Errorf("eval: %d parameters, and %d bytes for %d rows of %d tokens; a buffer has at most %d elements: use fewer rows at a time (eval.batch)", l.Total, lay.Bytes(), c.B, c.T, math.MaxInt32)
+	}
 	n, half := c.B*c.T, c.Model.C()/2
 	w := p.Extern(extWeights, gpu.F32, l.Total)
 	buf := p.Extern(extBatch, gpu.U8, int(lay.Bytes()))
