@@ -104,7 +104,7 @@ func (c *Cell) open() (err error) {
 		return err
 	}
 	defer func() { err = errors.Join(err, s.Close()) }()
-	c.Provenance = Provenance{ConfigHash: s.Config.Hash(), DataHash: s.DataHash, TokenizerHash: s.TokHash, Code: run.CodeVersion()}
+	c.Provenance = Provenance{ConfigHash: s.ConfigHash(), DataHash: s.DataHash, TokenizerHash: s.TokHash, Code: run.CodeVersion()}
 	if s.Set != nil {
 		fp := s.Val.Fingerprint()
 		c.ValHash, c.ValRows = hex.EncodeToString(fp[:]), s.Set.Rows()

@@ -266,7 +266,7 @@ func (rd *endpointReader) add(e endpoint, rec *run.Record) error {
 	// Runs that differ in seeds alone are one point.
 	zero := uint64(0)
 	c.Train.Seed, c.Data.Seed = 0, &zero
-	e.key = c.Hash()
+	e.key = c.Hash() + rec.Info.BaseHash
 	if rec.Last.Step != e.steps {
 		return badRecords("%s: its record says %d steps, its metrics %d", e.path, e.steps, rec.Last.Step)
 	}

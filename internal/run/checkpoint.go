@@ -61,7 +61,7 @@ type Checkpoints struct {
 
 func (s *Setup) checkpoints(fs fsx.FS, dir, runID string) *Checkpoints {
 	return &Checkpoints{fs: fs, dir: dir, keep: s.Config.Save.Keep, s: s, id: ckpt.Identity{
-		RunID: runID, ConfigHash: s.Config.Hash(), TokenizerHash: s.TokHash, DataHash: s.DataHash,
+		RunID: runID, ConfigHash: s.ConfigHash(), TokenizerHash: s.TokHash, DataHash: s.DataHash,
 	}}
 }
 

@@ -48,7 +48,8 @@ type Info struct {
 	OS            string    `json:"os"`
 	Arch          string    `json:"arch"`
 	CPU           string    `json:"cpu"`
-	Precision     string    `json:"precision"` // of activations: f32 or bf16
+	Precision     string    `json:"precision"`           // of activations: f32 or bf16
+	BaseHash      string    `json:"base_hash,omitempty"` // of the weights that the run started from; none for new ones
 	Args          []string  `json:"args"`
 }
 
@@ -135,8 +136,11 @@ func (f *Folder) Begin(s *Setup, args []string) error {
 	}
 	f.Info = Info{
 		ID: hex.EncodeToString(id[:]), Created: time.Now().UTC(),
-		ConfigHash: s.Config.Hash(), DataHash: s.DataHash, TokenizerHash: s.TokHash, TeachersHash: s.TeachersHash,
+		ConfigHash: s.ConfigHash(), DataHash: s.DataHash, TokenizerHash: s.TokHash, TeachersHash: s.TeachersHash,
 		Code: CodeVersion(), Go: runtime.Version(), OS: runtime.GOOS, Arch: runtime.GOARCH, CPU: CPUName(), Precision: s.Options.Policy.String(), Args: args,
+	}
+	if s.Base != nil {
+		f.Info.BaseHash = s.Base.Hash
 	}
 	if err := f.WriteJSON(RunFile, f.Info); err != nil {
 		return err
@@ -178,7 +182,20 @@ func Kept(r *config.Resolved, dir string) *config.Resolved {
 // checkpoints would be refused all the same, by their hashes; this says why.
 func (f *Folder) fits(s *Setup) error {
 	const advice = "put that back, or choose another --out"
-	if f.Info.ConfigHash != s.Config.Hash() {
+	base := ""
+	if s.Base != nil {
+		base = s.Base.Hash
+	}
+	if f.Info.BaseHash != base {
+		word := func(h string) string {
+			if h == "" {
+				return "new weights"
+			}
+			return fmt.Sprintf("the weights %.12s", h)
+		}
+		return usage(fmt.Errorf("the run in %s started from %s; model.from = %q has %s: %s", f.Dir, word(f.Info.BaseHash), s.Config.Model.From, word(base), advice))
+	}
+	if f.Info.ConfigHash != s.ConfigHash() {
 		var changed []string
 		if old, err := config.Load(f.Path(ConfigFile), nil); err == nil {
 			for _, c := range config.Diff(&old.Config, s.Config) {
@@ -188,7 +205,7 @@ func (f *Folder) fits(s *Setup) error {
 			}
 		}
 		if len(changed) == 0 {
-			changed = []string{fmt.Sprintf("config hash %.12s, now %.12s", f.Info.ConfigHash, s.Config.Hash())}
+			changed = []string{fmt.Sprintf("config hash %.12s, now %.12s", f.Info.ConfigHash, s.ConfigHash())}
 		}
 		return usage(fmt.Errorf("the run in %s was begun with other settings: %s; %s", f.Dir, strings.Join(changed, ", "), advice))
 	}

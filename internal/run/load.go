@@ -112,7 +112,8 @@ func OpenRun(path string, overrides []string) (*Setup, error) {
 	return NewSetup(&r.Config, r)
 }
 
-// WithoutTraining takes from c what only training reads beside the documents.
+// WithoutTraining takes from c what only training reads beside the documents: a model that
+// has been trained does not need what it started and learned from.
 func WithoutTraining(c *config.Config) {
-	c.Data.Synthetic, c.Distill.Teachers = config.Mixed{}, nil
+	c.Data.Synthetic, c.Distill.Teachers, c.Model.From = config.Mixed{}, nil, ""
 }

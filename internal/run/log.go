@@ -69,7 +69,7 @@ func (l *Log) logger() *zap.Logger {
 // Started records what runs; it is for Job.OnStart.
 func (l *Log) Started(s *Setup, r *Running) {
 	l.logger().Info("started", zap.Int64("step", r.Trainer.Steps()), zap.Int64("steps", s.Options.Steps),
-		zap.String("config_hash", s.Config.Hash()), zap.String("data_hash", s.DataHash),
+		zap.String("config_hash", s.ConfigHash()), zap.String("data_hash", s.DataHash),
 		zap.Int("devices", len(r.Devices)), zap.String("device", r.Devices[0].Info().Name), zap.Int("pid", os.Getpid()))
 }
 

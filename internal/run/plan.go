@@ -74,7 +74,7 @@ func NewPlan(s *Setup) (*Plan, error) {
 		Params: l.Total, BodyParams: l.BodyParams(), Steps: o.Steps, StepTokens: int64(o.Batch) * int64(o.T),
 		EpochWindows: s.Stream.WindowsPerEpoch(), UniqueTokens: s.Stream.NumTokens(), Documents: s.Corpus.NumDocs(),
 		Shards: o.Shards, MicroRows: o.Batch / o.Devices / o.Micro, Devices: o.Devices,
-		Memory: fp.Memory, Precision: s.Config.Train.Precision, DataHash: s.DataHash, ConfigHash: s.Config.Hash(),
+		Memory: fp.Memory, Precision: s.Config.Train.Precision, DataHash: s.DataHash, ConfigHash: s.ConfigHash(),
 		Share: assumedShare, Decay: train.DecayTable(o),
 	}
 	p.Tokens = p.Steps * p.StepTokens
@@ -181,7 +181,7 @@ func Header(s *Setup, out string, peak float64) []string {
 		mixed = fmt.Sprintf("  %g %% of the rows from %s, in blocks of %d", 100*d.Synthetic.Fraction, d.Synthetic.Store, s.Mix.Block())
 	}
 	lines := []string{
-		fmt.Sprintf("config  %s  hash %.8s  out %s", origin, s.Config.Hash(), out),
+		fmt.Sprintf("config  %s  hash %.8s  out %s", origin, s.ConfigHash(), out),
 		fmt.Sprintf("data    %s  %d docs  %s tok  epoch = %d rows x %d  %s  seed %d  %s%s", d.Store, s.Corpus.NumDocs(), count(s.Stream.NumTokens()), s.Stream.WindowsPerEpoch(), o.T, d.Mode, *d.Seed, val, mixed),
 		fmt.Sprintf("model   llama L%d d%d h%d kv%d f%d V%d %s  %s params (%s without embeddings)  init %s", m.Layers, m.Dim, m.Heads, m.KVHeads, m.FFN, m.Vocab, tie, count(int64(l.Total)), count(int64(l.BodyParams())), m.Init),
 		fmt.Sprintf("optim   adamw lr %g  betas %g %g  clip %g  warm-up %d  decay %s", o.Optim.LR, o.Optim.Beta1, o.Optim.Beta2, o.Optim.Clip, o.Optim.Warmup, decayText(o)),

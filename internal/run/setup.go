@@ -40,7 +40,8 @@ type Setup struct {
 	DataHash  string // fingerprint of the training documents, and of all else that is learned from, hexadecimal
 	TokHash   string
 
-	TeachersHash string // of the weights of distill.teachers, hexadecimal; "" without
+	TeachersHash string     // of the weights of distill.teachers, hexadecimal; "" without
+	Base         *BaseModel // weights that the run starts from; nil for new ones
 }
 
 // NewSetup opens the stores of c and checks everything that can be checked.
@@ -199,6 +200,9 @@ func (s *Setup) options() error {
 	m, err := ModelOf(c, s.Train.Manifest().Vocab)
 	if err != nil {
 		return usage(err)
+	}
+	if err := s.openBase(m); err != nil {
+		return err
 	}
 	steps, err := c.Horizon(s.Stream.WindowsPerEpoch())
 	if err != nil {

@@ -276,7 +276,7 @@ func (r *runner) openTrainer(ctx context.Context) error {
 	r.trainer = t
 	r.closers = append(r.closers, t.Close)
 	if r.start == nil {
-		return nil
+		return r.fromBase(ctx)
 	}
 	s := r.start
 	if err := t.Restore(ctx, s.Step, s.Weights, s.M, s.V); err != nil {
@@ -284,6 +284,21 @@ func (r *runner) openTrainer(ctx context.Context) error {
 	}
 	s.Weights, s.M, s.V = nil, nil, nil
 	return nil
+}
+
+// fromBase gives the trainer the weights that a fresh run starts from, if it does not
+// start from new ones.
+func (r *runner) fromBase(ctx context.Context) error {
+	b := r.s.Base
+	if b == nil {
+		return nil
+	}
+	w, err := b.Weights(ctx)
+	if err != nil {
+		return err
+	}
+	r.j.Watch.Note(fmt.Sprintf("starting from the weights in %s (hash %.12s)", b.Dir, b.Hash))
+	return r.trainer.Restore(ctx, 0, w, nil, nil)
 }
 
 // pipe builds the chain and runs it.

@@ -54,6 +54,7 @@ type Model struct {
 	NormEps   float64 `yaml:"norm_eps" default:"1e-05" above:"0" max:"0.1" doc:"epsilon of RMSNorm"`
 	Tie       bool    `yaml:"tie" default:"false" doc:"one matrix for token embedding and output head"`
 	Init      string  `yaml:"init" default:"papers" enum:"papers|normal-0.02" doc:"papers: truncated normal 1/sqrt(fan_in), embedding 1/dim; normal-0.02: N(0, 0.02)"`
+	From      string  `yaml:"from" weights:"no" doc:"folder of Llama weights to start from (config.json, model.safetensors); empty = new weights by init and train.seed"`
 }
 
 // Data says which tokens are read and in which order.
