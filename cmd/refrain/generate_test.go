@@ -7,6 +7,7 @@ import (
 	"reflect"
 	"strings"
 	"testing"
+	"time"
 
 	"refrain/internal/run"
 	"refrain/store"
@@ -73,6 +74,7 @@ func bordered(t *testing.T, overrides ...[]string) (plain, conf string, runs []s
 func TestRow24Generate(t *testing.T) {
 	plain, conf, runs := bordered(t, seed(1, 1), seed(2, 2), append(seed(3, 3), "data.doc_mask=false"))
 	t.Run("stores", func(t *testing.T) { generateStores(t, conf, runs) })
+	t.Run("killed", func(t *testing.T) { generateKilled(t, runs[0]) })
 	t.Run("refusals", func(t *testing.T) { generateRefuses(t, plain, runs) })
 }
 
@@ -136,6 +138,35 @@ func generateStores(t *testing.T, conf string, runs []string) {
 	}
 	if left, err := filepath.Glob(at("*" + store.PartialSuffix)); err != nil || len(left) > 0 {
 		t.Errorf("left behind: %q, %v", left, err)
+	}
+}
+
+// generateKilled: what a killed process leaves is no store, and the next one clears it away.
+func generateKilled(t *testing.T, teacher string) {
+	dir := t.TempDir()
+	out, whole := filepath.Join(dir, "out"), filepath.Join(dir, "whole")
+	p := start(t, nil, asProgram, "generate", teacher, "-o", out, "--documents", "1e9")
+	for begin := time.Now(); ; time.Sleep(2 * time.Millisecond) {
+		if _, err := os.Stat(filepath.Join(out+store.PartialSuffix, "part-00000.arrow")); err == nil {
+			break
+		}
+		if time.Since(begin) > 30*time.Second {
+			t.Fatalf("nothing is written: %s", p.err)
+		}
+	}
+	p.kill()
+	if _, err := os.Stat(out); err == nil {
+		t.Error("the store is there")
+	}
+	if _, err := store.Open(out+store.PartialSuffix, store.OpenOptions{}); err == nil {
+		t.Error("what is left opens as a store")
+	}
+	a, b := generated(t, teacher, "-o", out, "--documents", "30"), generated(t, teacher, "-o", whole, "--documents", "30")
+	if a.Fingerprint != b.Fingerprint || a.Documents != 30 {
+		t.Errorf("after the kill %+v, without one %+v", a, b)
+	}
+	if _, err := os.Stat(out + store.PartialSuffix); err == nil {
+		t.Error("the rest of the killed one is still there")
 	}
 }
 
