@@ -341,6 +341,7 @@ type storeSummary struct {
 	Inputs        int               `json:"inputs"`
 	Policies      map[string]string `json:"policies,omitempty"`
 	Counts        map[string]int64  `json:"counts,omitempty"`
+	Generated     *store.Generated  `json:"generated,omitempty"` // null when people wrote the documents
 	Samples       []sampleDoc       `json:"samples,omitempty"`
 	Val           *storeSummary     `json:"val,omitempty"`
 }
@@ -416,7 +417,7 @@ func summarize(dir string, docs int, seed uint64) (sum *storeSummary, err error)
 	sum = &storeSummary{
 		Store: dir, Documents: m.Documents, Tokens: m.Tokens, TextBytes: m.TextBytes, DType: m.DType, Vocab: m.Vocab,
 		Shards: len(m.Shards), Fingerprint: fmt.Sprintf("%x", s.Fingerprint()), TokenizerHash: m.TokenizerHash,
-		Boundary: m.Boundary, Inputs: len(m.Inputs), Policies: m.Policies, Counts: m.Counts,
+		Boundary: m.Boundary, Inputs: len(m.Inputs), Policies: m.Policies, Counts: m.Counts, Generated: m.Generated,
 		BytesPerToken: float64(m.TextBytes) / float64(m.Tokens),
 	}
 	for _, sh := range m.Shards {
@@ -474,6 +475,9 @@ func (a *app) printSummary(s *storeSummary) {
 		if n := s.Counts[k]; n > 0 {
 			a.printf("  left out: %d %s\n", n, strings.ReplaceAll(k, "_", " "))
 		}
+	}
+	if g := s.Generated; g != nil {
+		a.printGenerated(g)
 	}
 	a.printSamples(s.Samples)
 	if s.Val != nil {

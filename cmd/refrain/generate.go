@@ -11,6 +11,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"refrain/internal/run"
+	"refrain/store"
 	"refrain/study/generate"
 )
 
@@ -148,20 +149,11 @@ func (a *app) generateStore(c *cobra.Command, r generate.Request, asJSON bool) e
 }
 
 func (a *app) showGenerated(r *generate.Result) {
-	g := r.Generated
 	if r.Cached {
 		a.printf("%s is there already, made in the same way by the same models\n", r.Store)
 	}
-	a.printf("%s: %d documents, %d tokens, %.1f a document; %d cut at %d tokens, %d empty; fingerprint %.12s\n",
-		r.Store, r.Documents, r.Tokens, float64(r.Tokens)/float64(r.Documents), g.Cut, g.MaxLength, g.Empty, r.Fingerprint)
-	a.printf("%s at temperature %g, seed %d\n", g.Mode, g.Temperature, g.Seed)
-	for _, t := range g.Teachers {
-		share := ""
-		if t.Documents > 0 {
-			share = fmt.Sprintf("  %d documents, %d tokens", t.Documents, t.Tokens)
-		}
-		a.printf("  %s %s  weights %.12s%s\n", t.Run, t.Checkpoint, t.Weights, share)
-	}
+	a.printf("%s: %d documents, %d tokens, %.1f a document; fingerprint %.12s\n", r.Store, r.Documents, r.Tokens, float64(r.Tokens)/float64(r.Documents), r.Fingerprint)
+	a.printGenerated(r.Generated)
 	if !r.Cached {
 		a.printf("%.0f tokens/s with %d documents at a time (%.0f %% of the slots filled)", r.Rate, r.Slots, 100*r.Filled)
 		if r.OneAtATime > 0 {
@@ -171,5 +163,17 @@ func (a *app) showGenerated(r *generate.Result) {
 	}
 	for _, n := range r.Notes {
 		a.notef("%s", n)
+	}
+}
+
+// printGenerated says who wrote a store, and how.
+func (a *app) printGenerated(g *store.Generated) {
+	a.printf("  written by models: %s at temperature %g, seed %d; %d documents cut at %d tokens, %d empty\n", g.Mode, g.Temperature, g.Seed, g.Cut, g.MaxLength, g.Empty)
+	for _, t := range g.Teachers {
+		share := ""
+		if t.Documents > 0 {
+			share = fmt.Sprintf("  %d documents, %d tokens", t.Documents, t.Tokens)
+		}
+		a.printf("  %s %s  weights %.12s%s\n", t.Run, t.Checkpoint, t.Weights, share)
 	}
 }

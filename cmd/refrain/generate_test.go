@@ -5,6 +5,7 @@ import (
 	"os"
 	"path/filepath"
 	"reflect"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -28,20 +29,22 @@ func generated(t *testing.T, args ...string) (r generate.Result) {
 	return r
 }
 
+const otherStore = "the other store"
+
 // bordered is trainMembers on a store whose documents end with an id that it knows of; plain
-// is one that does not know.
+// is one that does not know. otherStore among the overrides stands for one with another tokenizer.
 func bordered(t *testing.T, overrides ...[]string) (plain, conf string, runs []string) {
 	t.Helper()
-	dir := filepath.ToSlash(filepath.Join(t.TempDir(), "bordered"))
-	plain = filepath.Join(t.TempDir(), "plain")
-	for _, part := range []string{"", "val"} {
-		writeStore(t, filepath.Join(plain, part), 64, 1)
-		from, err := store.Open(filepath.Join(plain, part), store.OpenOptions{})
+	base := filepath.ToSlash(t.TempDir())
+	plain = base + "/plain"
+	writeStore(t, plain, 64, 1)
+	for _, hash := range []string{"none", "other"} {
+		from, err := store.Open(plain, store.OpenOptions{})
 		if err != nil {
 			t.Fatal(err)
 		}
 		eos := uint32(0)
-		w, err := store.Create(filepath.Join(dir, part), store.Meta{Vocab: tinyVocab, TokenizerHash: "none", Boundary: store.Boundary{EOS: &eos}})
+		w, err := store.Create(base+"/"+hash, store.Meta{Vocab: tinyVocab, TokenizerHash: hash, Boundary: store.Boundary{EOS: &eos}})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -62,7 +65,11 @@ func bordered(t *testing.T, overrides ...[]string) (plain, conf string, runs []s
 		}
 	}
 	for i := range overrides {
-		overrides[i] = append(overrides[i], "data.store="+dir, "train.epochs=1")
+		hash := "none"
+		if k := slices.Index(overrides[i], otherStore); k >= 0 {
+			hash, overrides[i] = "other", slices.Delete(overrides[i], k, k+1)
+		}
+		overrides[i] = append(overrides[i], "data.store="+base+"/"+hash, "train.epochs=1")
 	}
 	conf, runs = trainMembers(t, overrides...)
 	return plain, conf, runs
@@ -72,7 +79,7 @@ func bordered(t *testing.T, overrides ...[]string) (plain, conf string, runs []s
 // are verified, name their teachers, are the same for any batch, and train a run. Mistakes and
 // damage are errors with place and fix, and leave no store.
 func TestRow24Generate(t *testing.T) {
-	plain, conf, runs := bordered(t, seed(1, 1), seed(2, 2), append(seed(3, 3), "data.doc_mask=false"))
+	plain, conf, runs := bordered(t, seed(1, 1), seed(2, 2), append(seed(3, 3), "data.doc_mask=false"), append(seed(4, 4), otherStore))
 	t.Run("stores", func(t *testing.T) { generateStores(t, conf, runs) })
 	t.Run("killed", func(t *testing.T) { generateKilled(t, runs[0]) })
 	t.Run("refusals", func(t *testing.T) { generateRefuses(t, plain, runs) })
@@ -203,6 +210,7 @@ func generateRefuses(t *testing.T, plain string, runs []string) {
 		{append([]string{runs[0], "--max-length", "17"}, enough...), run.ExitUsage, "covers 16 positions"},
 		{append([]string{out}, enough...), run.ExitUsage, "neither a run folder"},
 		{append([]string{runs[0], runs[2], "--mode", "pool"}, enough...), run.ExitData, "data.doc_mask is false in"},
+		{append([]string{runs[0], runs[3], "--mode", "average"}, enough...), run.ExitData, runs[3] + " was trained with another tokenizer (hash other) than " + runs[0] + " (none)"},
 		{append([]string{runs[0], "data.store=" + plain}, enough...), run.ExitData, "no boundary ids"},
 		{append([]string{runs[0], "data.store=gone"}, enough...), run.ExitData, "put its store back"},
 		{[]string{runs[0], "-o", filepath.Dir(runs[0]), "--tokens", "100"}, run.ExitUsage, "remove it or choose another folder"},

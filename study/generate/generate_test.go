@@ -14,6 +14,7 @@ import (
 	"refrain/gpu"
 	"refrain/gpu/host"
 	"refrain/internal/num"
+	"refrain/internal/run"
 	"refrain/model"
 	"refrain/store"
 	"refrain/study/generate"
@@ -465,6 +466,9 @@ func TestRefuses(t *testing.T) {
 		_, err := generate.Documents(t.Context(), c, func(generate.Document) error { return nil })
 		if err == nil || !strings.Contains(err.Error(), part) {
 			t.Errorf("error %v, want %q", err, part)
+		}
+		if strings.Contains(part, "not finite") && run.ExitCode(err) != run.ExitNumerics {
+			t.Errorf("exit %d for %v", run.ExitCode(err), err)
 		}
 	}
 	if _, err := generate.Documents(t.Context(), good, func(generate.Document) error { return fmt.Errorf("no room") }); err == nil || !strings.Contains(err.Error(), "no room") {
