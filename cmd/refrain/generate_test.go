@@ -8,7 +8,6 @@ import (
 	"slices"
 	"strings"
 	"testing"
-	"time"
 
 	"refrain/internal/run"
 	"refrain/store"
@@ -153,14 +152,10 @@ func generateKilled(t *testing.T, teacher string) {
 	dir := t.TempDir()
 	out, whole := filepath.Join(dir, "out"), filepath.Join(dir, "whole")
 	p := start(t, nil, asProgram, "generate", teacher, "-o", out, "--documents", "1e9")
-	for begin := time.Now(); ; time.Sleep(2 * time.Millisecond) {
-		if _, err := os.Stat(filepath.Join(out+store.PartialSuffix, "part-00000.arrow")); err == nil {
-			break
-		}
-		if time.Since(begin) > 30*time.Second {
-			t.Fatalf("nothing is written: %s", p.err)
-		}
-	}
+	p.until(t, "documents", func() bool {
+		_, err := os.Stat(filepath.Join(out+store.PartialSuffix, "part-00000.arrow"))
+		return err == nil
+	})
 	p.kill()
 	if _, err := os.Stat(out); err == nil {
 		t.Error("the store is there")
