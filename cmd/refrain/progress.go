@@ -23,6 +23,7 @@ type progress struct {
 	quiet bool
 	all   *mpb.Progress // nil without a terminal
 	bar   *mpb.Bar
+	gone  bool // nothing of it stays on the terminal at the end
 	note  string
 	start time.Time
 	last  time.Time
@@ -33,6 +34,14 @@ type progress struct {
 // progress begins to show label. total is in units of whatever set is given;
 // zero or less means that it is not known.
 func (a *app) progress(label string, total int64) *progress {
+	return a.progressTable(label, total, 0, nil)
+}
+
+// progressTable is progress with as many lines below the bar as rows says, which are drawn
+// anew with it and vanish at the end. Where there is no terminal there are none. lines is
+// called a few times a second, with the width there is, and returns at most rows lines
+// without line ends.
+func (a *app) progressTable(label string, total int64, rows int, lines func(width int) []string) *progress {
 	p := &progress{w: a.err, label: label, quiet: a.quiet, total: total, start: time.Now()}
 	p.last = p.start
 	if a.quiet || !a.bars {
@@ -45,13 +54,35 @@ func (a *app) progress(label string, total int64) *progress {
 		return "  " + p.note
 	})
 	before := mpb.PrependDecorators(decor.Name(fmt.Sprintf("%-10s", label)))
+	below := mpb.BarOptional(mpb.BarBtmExtender(tableRows(rows, lines)...), rows > 0)
+	p.gone = rows > 0
+	remove := mpb.BarOptional(mpb.BarRemoveOnComplete(), p.gone)
 	if total > 0 {
-		p.bar = p.all.AddBar(total, before, mpb.AppendDecorators(decor.NewPercentage("% .0f"), note,
+		p.bar = p.all.AddBar(total, before, below, remove, mpb.AppendDecorators(decor.NewPercentage("% .0f"), note,
 			decor.Any(func(decor.Statistics) string { return p.eta() })))
 	} else {
-		p.bar = p.all.AddSpinner(0, before, mpb.AppendDecorators(note))
+		p.bar = p.all.AddSpinner(0, before, below, remove, mpb.AppendDecorators(note))
 	}
 	return p
+}
+
+// tableRows draw a line each; the first of them asks for all.
+func tableRows(rows int, lines func(width int) []string) (list []mpb.BarFiller) {
+	var now []string // of this drawing; one goroutine draws
+	for i := range rows {
+		list = append(list, mpb.BarFillerFunc(func(w io.Writer, st decor.Statistics) error {
+			if i == 0 {
+				now = lines(st.AvailableWidth)
+			}
+			line := ""
+			if i < len(now) {
+				line = now[i]
+			}
+			_, err := io.WriteString(w, line+"\n")
+			return err
+		}))
+	}
+	return list
 }
 
 // eta is the time left at the mean speed so far.
@@ -97,7 +128,7 @@ func (p *progress) end(ok bool) {
 	if ok {
 		p.bar.SetTotal(-1, true)
 	} else {
-		p.bar.Abort(false)
+		p.bar.Abort(p.gone)
 	}
 	p.all.Wait()
 }

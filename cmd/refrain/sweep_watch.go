@@ -2,15 +2,15 @@ package main
 
 import (
 	"fmt"
-	"io"
 	"sync"
 
 	"refrain/internal/run"
 	"refrain/study"
 )
 
-// sweepWatch shows a sweep while it goes on: a bar on a terminal, and a line for every
-// cell that ended, with the best point so far.
+// sweepWatch shows a sweep while it goes on: on a terminal a bar and a table of points,
+// drawn anew while they come to their ends; elsewhere a line for every cell that ended, with
+// the best point so far.
 type sweepWatch struct {
 	a     *app
 	spec  *study.Spec
@@ -19,14 +19,18 @@ type sweepWatch struct {
 
 	mu    sync.Mutex
 	cells []*study.Cell
-	known map[string]bool  // by key
-	steps map[string]int64 // of runs, done
+	known map[string]bool      // by key
+	steps map[string]int64     // of runs, done
+	now   map[string]*liveCell // cells that go on, by key
 	done  int64
-	bar   *progress
+	// groups are those of the cells that were known when the last one ended. The registry
+	// may be read only then.
+	groups []*study.Group
+	bar    *progress
 }
 
 func newSweepWatch(a *app, spec *study.Spec, reg *study.Registry, cells []*study.Cell, quiet bool) *sweepWatch {
-	w := &sweepWatch{a: a, spec: spec, reg: reg, lines: !quiet && !a.quiet, known: map[string]bool{}, steps: map[string]int64{}}
+	w := &sweepWatch{a: a, spec: spec, reg: reg, lines: !quiet && !a.quiet, known: map[string]bool{}, steps: map[string]int64{}, now: map[string]*liveCell{}}
 	total := int64(0)
 	for _, c := range cells {
 		w.add(c)
@@ -35,12 +39,25 @@ func newSweepWatch(a *app, spec *study.Spec, reg *study.Registry, cells []*study
 	if spec.Descend != nil {
 		total = 0 // not known
 	}
-	w.bar = a.progress("sweep", total)
-	for _, r := range w.answers() {
+	answers := w.answers()
+	w.groups = study.Groups(w.cells, answers)
+	rows := liveRows
+	if spec.Descend == nil {
+		rows = min(rows, len(w.groups))
+	}
+	if quiet {
+		rows = 0
+	}
+	for _, r := range answers {
 		if r != nil && r.Final() {
 			w.done += r.Cost.Steps
 		}
 	}
+	w.bar = a.progressTable("sweep", total, rows, func(width int) []string {
+		w.mu.Lock()
+		defer w.mu.Unlock()
+		return liveTable(w.cells, w.groups, w.now, rows, width)
+	})
 	return w
 }
 
@@ -71,12 +88,16 @@ func (w *sweepWatch) Began(c *study.Cell, _ string) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.add(c)
+	w.now[c.Key()] = &liveCell{steps: c.Cost.Steps}
 }
 
 func (w *sweepWatch) Step(c *study.Cell, i run.StepInfo) {
 	w.mu.Lock()
 	before := w.steps[c.Key()]
 	w.steps[c.Key()] = i.Step
+	if x := w.now[c.Key()]; x != nil {
+		x.step = i.Step
+	}
 	w.done += i.Step - before
 	done := w.done
 	w.mu.Unlock()
@@ -85,40 +106,57 @@ func (w *sweepWatch) Step(c *study.Cell, i run.StepInfo) {
 
 func (w *sweepWatch) Note(c *study.Cell, text string) {
 	if w.lines {
-		w.a.notef("%s seed %d: %s", c.Label(), c.Seed, text)
+		w.note("%s seed %d: %s", c.Label(), c.Seed, text)
 	}
 }
 
-// record prints a cell that ended. It is called one at a time, when the registry has it.
+// note prints a remark, above the bar where there is one. The lock is not held: whoever
+// draws the bar takes it.
+func (w *sweepWatch) note(format string, args ...any) {
+	if w.bar.all == nil {
+		w.a.notef(format, args...)
+		return
+	}
+	fmt.Fprintf(w.bar.all, "note  "+format+"\n", args...)
+}
+
+// record takes a cell that ended, and prints it where there is no table. It is called one
+// at a time, when the registry has it.
 func (w *sweepWatch) record(r *study.Record) {
+	ended, cells, best := w.ended(r)
 	if !w.lines {
 		return
 	}
+	if w.bar.all == nil {
+		loss := r.Val
+		if loss == nil {
+			loss = r.Loss
+		}
+		at := ""
+		if best != nil {
+			at = fmt.Sprintf("  best %s (%s)", withSpread(best), best.Label)
+		}
+		fmt.Fprintf(w.a.out, "%d/%d  %-8s loss %s  %s  %s seed %d%s\n", ended, cells, r.Status, number(loss), round(seconds(r.Seconds)), r.Label, r.Seed, at)
+	}
+	if r.Status != study.Done {
+		w.note("%s seed %d is %s: %s", r.Label, r.Seed, r.Status, r.Reason)
+	}
+}
+
+// ended notes that a cell has a record now, and returns how many have, of how many, and the
+// best point.
+func (w *sweepWatch) ended(r *study.Record) (ended, cells int, best *study.Group) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
+	delete(w.now, r.Key())
 	answers := w.answers()
-	ended := 0
 	for _, x := range answers {
 		if x != nil {
 			ended++
 		}
 	}
-	best := ""
-	if g := study.BestOf(study.Groups(w.cells, answers)); g != nil {
-		best = fmt.Sprintf("  best %s (%s)", withSpread(g), g.Label)
-	}
-	loss := r.Val
-	if loss == nil {
-		loss = r.Loss
-	}
-	var out io.Writer = w.a.out
-	if w.bar.all != nil {
-		out = w.bar.all // above the bar
-	}
-	fmt.Fprintf(out, "%d/%d  %-8s loss %s  %s  %s seed %d%s\n", ended, len(w.cells), r.Status, number(loss), round(seconds(r.Seconds)), r.Label, r.Seed, best)
-	if r.Status != study.Done {
-		w.a.notef("%s seed %d is %s: %s", r.Label, r.Seed, r.Status, r.Reason)
-	}
+	w.groups = study.Groups(w.cells, answers)
+	return ended, len(w.cells), study.BestOf(w.groups)
 }
 
 func (w *sweepWatch) end(ok bool) { w.bar.end(ok) }
