@@ -12,5 +12,5 @@ func (a *app) studyCommand() *cobra.Command {
 sweep does, goes on after any stop when the same command is given again, and ends
 with differences and their errors instead of a list of losses.`,
 	}
-	return group(c, a.ablationCommand(), a.batchCommand(), a.microCommand())
+	return group(c, a.ablationCommand(), a.batchCommand(), a.chainCommand(), a.microCommand())
 }

@@ -58,37 +58,13 @@ on any number of devices and threads, with the bits of a run that never stopped.
 				return err
 			}
 			defer s.Close()
-			w := newWatch(a, s, out)
-			var watcher run.Watcher = w
-			ends, err := run.OpenEndpoints(s.Config, w)
+			job := run.Job{Setup: s, Out: out, Resume: mode, Args: append([]string{"refrain"}, a.args...), Stop: stop, Limit: limit}
+			end, err := a.attend(&job, "the same command with --resume auto")
 			if err != nil {
 				return err
 			}
-			if ends != nil {
-				defer ends.Close()
-				watcher = ends
-			}
-			log := run.NewLog(out, run.ConsoleCore(zapcore.AddSync(a.err)), watcher)
-			job := run.Job{
-				Setup: s, Out: out, Resume: mode, Args: append([]string{"refrain"}, a.args...),
-				Stop: stop, Limit: limit, Watch: log, OnVerify: a.verifying(),
-			}
-			job.OnStart = func(r *run.Running) {
-				log.Started(s, r)
-				w.start(r)
-				if err := run.WritePlan(s, out); err != nil {
-					a.notef("%v", err)
-				}
-				if ends != nil {
-					ends.Started(r)
-					a.notef("serving %s", strings.Join(ends.Addrs(), " and "))
-				}
-			}
 			res, err := run.Train(c.Context(), job)
-			if logErr := log.End(res, err); logErr != nil {
-				a.notef("%v", logErr)
-			}
-			w.end(res, err)
+			end(res, err)
 			return err
 		},
 	}
@@ -96,6 +72,45 @@ on any number of devices and threads, with the bits of a run that never stopped.
 	c.Flags().StringVar(&resume, "resume", "never", "what to do with a run that is there: auto, must or never")
 	c.Flags().Int64Var(&limit, "stop-after", 0, "stop, resumable, after this many steps in total")
 	return c
+}
+
+// attend adds to a job what shows and serves a run while it goes on: step lines, log.jsonl
+// and the endpoints of its configuration. again is what to type after a stop. end must be
+// called when the run has ended.
+func (a *app) attend(job *run.Job, again string) (end func(*run.Result, error), err error) {
+	s, out := job.Setup, job.Out
+	w := newWatch(a, s, out)
+	w.again = again
+	var watcher run.Watcher = w
+	ends, err := run.OpenEndpoints(s.Config, w)
+	if err != nil {
+		return nil, err
+	}
+	if ends != nil {
+		watcher = ends
+	}
+	log := run.NewLog(out, run.ConsoleCore(zapcore.AddSync(a.err)), watcher)
+	job.Watch, job.OnVerify = log, a.verifying()
+	job.OnStart = func(r *run.Running) {
+		log.Started(s, r)
+		w.start(r)
+		if err := run.WritePlan(s, out); err != nil {
+			a.notef("%v", err)
+		}
+		if ends != nil {
+			ends.Started(r)
+			a.notef("serving %s", strings.Join(ends.Addrs(), " and "))
+		}
+	}
+	return func(res *run.Result, err error) {
+		if logErr := log.End(res, err); logErr != nil {
+			a.notef("%v", logErr)
+		}
+		w.end(res, err)
+		if ends != nil {
+			ends.Close()
+		}
+	}, nil
 }
 
 // notef prints a remark to the error output, every line marked.
@@ -111,6 +126,7 @@ type watch struct {
 	w       io.Writer
 	s       *run.Setup
 	out     string
+	again   string  // what goes on after a stop
 	peak    float64 // measured, all threads, FLOP/s
 	lastVal float64
 	width   int
@@ -186,7 +202,7 @@ func (w *watch) end(r *run.Result, err error) {
 	case err == nil:
 		fmt.Fprintf(w.w, "done: step %d, train loss %.4f\n  %s\n  next: refrain sample %s --prompt TEXT\n", r.Step, r.Loss, r.Path, w.out)
 	case run.ExitCode(err) == run.ExitResumable:
-		fmt.Fprintf(w.w, "stopped after step %d of %d\n  %s\n  next: the same command with --resume auto\n", r.Step, r.Steps, r.Path)
+		fmt.Fprintf(w.w, "stopped after step %d of %d\n  %s\n  next: %s\n", r.Step, r.Steps, r.Path, w.again)
 	}
 }
 

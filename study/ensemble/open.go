@@ -152,7 +152,11 @@ func sameSettings(list []*opened, r Request) (warnings []string, err error) {
 			warnings = append(warnings, fmt.Sprintf("%s is of step %d and %s of step %d", o.path, y, first.path, x))
 		}
 		if x, y := first.m.Manifest.DataHash, o.m.Manifest.DataHash; x != y {
-			warnings = append(warnings, fmt.Sprintf("%s was trained on other documents than %s", o.path, first.path))
+			what := "on other documents than"
+			if len(first.conf.Distill.Teachers)+len(o.conf.Distill.Teachers) > 0 {
+				what = "with other teachers, or on other documents, than"
+			}
+			warnings = append(warnings, fmt.Sprintf("%s was trained %s %s", o.path, what, first.path))
 		}
 	}
 	return warnings, nil
