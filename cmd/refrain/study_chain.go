@@ -10,7 +10,6 @@ import (
 	"github.com/spf13/cobra"
 
 	"refrain/internal/run"
-	"refrain/study"
 	"refrain/study/chain"
 	"refrain/study/ensemble"
 )
@@ -28,7 +27,6 @@ func (a *app) chainCommand() *cobra.Command {
 	r := chain.Request{}
 	var asJSON bool
 	var seed uint64
-	var vary string
 	c := &cobra.Command{
 		Use:   "chain CONFIG -o DIR [key=value...]",
 		Short: "Train an ensemble whose members teach each other in a row",
@@ -48,7 +46,7 @@ seeds without it, and give both to refrain ensemble --group.`,
   refrain ensemble chains/first/member-*`,
 		Args: args(cobra.MinimumNArgs(1)),
 		RunE: func(c *cobra.Command, list []string) error {
-			r.Config, r.Overrides, r.Vary = list[0], list[1:], study.Vary(vary)
+			r.Config, r.Overrides = list[0], list[1:]
 			if c.Flags().Changed("seed") {
 				r.Seed = &seed
 			}
@@ -62,7 +60,7 @@ seeds without it, and give both to refrain ensemble --group.`,
 	f.StringVarP(&r.Out, "out", "o", "", "folder of the members' run folders")
 	f.IntVar(&r.Members, "members", 4, "members of the chain, the first included")
 	f.Uint64Var(&seed, "seed", 0, "of the first member; each next one has the next (default train.seed of CONFIG)")
-	f.StringVar(&vary, "vary", string(study.VaryBoth), "what the seeds are for: both, init or order")
+	f.StringVar(&r.Vary, "vary", "both", "what the seeds are for: both, init or order")
 	f.Float64Var(&r.Weight, "weight", 0.5, "share of the teacher in the loss; the tokens have the rest")
 	f.Float64Var(&r.Temperature, "temperature", 1, "that both predictions are softened by")
 	f.IntVar(&r.TopK, "top-k", 0, "only the likeliest tokens of the teacher; 0 means all")

@@ -14,7 +14,6 @@ import (
 
 	"refrain/internal/run"
 	"refrain/internal/run/config"
-	"refrain/study"
 )
 
 // Request says what is trained.
@@ -24,7 +23,7 @@ type Request struct {
 	Out       string   // folder of the run folders
 	Members   int
 	Seed      *uint64 // of the first member, each next one has the next; nil: that of the configuration
-	Vary      study.Vary
+	Vary      string  // what the seeds are for: both, init or order
 
 	Weight      float64 // share of the teacher in the loss, above 0 and at most 1
 	Temperature float64
@@ -74,7 +73,7 @@ func (r *Request) check() error {
 		bad("there is no folder to write the members to")
 	}
 	switch r.Vary {
-	case study.VaryBoth, study.VaryInit, study.VaryOrder:
+	case "both", "init", "order":
 	default:
 		bad("vary %q; use both, init or order", r.Vary)
 	}
@@ -95,9 +94,9 @@ func (r *Request) resolve(number int, base *config.Resolved) (*config.Resolved, 
 	seed := first + uint64(number-1)
 	train, data := seed, seed
 	switch r.Vary {
-	case study.VaryInit:
+	case "init":
 		data = *base.Config.Data.Seed
-	case study.VaryOrder:
+	case "order":
 		train = base.Config.Train.Seed
 	}
 	overrides := append(append([]string{}, r.Overrides...), fmt.Sprintf("train.seed=%d", train), fmt.Sprintf("data.seed=%d", data))
