@@ -16,10 +16,11 @@ type Verdict string
 
 // The verdicts.
 const (
-	Shown       Verdict = "shown"        // every interval that it needs lies on the side that was expected
-	Opposite    Verdict = "opposite"     // the decisive interval lies on the other side
-	NotShown    Verdict = "not shown"    // an interval holds zero, or pools disagree
-	NotAnswered Verdict = "not answered" // runs are missing, or did not end well
+	Shown       Verdict = "shown"         // every interval that it needs lies on the side that was expected
+	Partly      Verdict = "shown in part" // of several expectations some are shown
+	Opposite    Verdict = "opposite"      // the decisive interval lies on the other side
+	NotShown    Verdict = "not shown"     // an interval holds zero, or pools disagree
+	NotAnswered Verdict = "not answered"  // runs are missing, or did not end well
 )
 
 // Answer is what was found about one question on one corpus.
@@ -105,22 +106,29 @@ func judge(e Effect, expected int) Verdict {
 	return NotShown
 }
 
-// all is the verdict of several that are needed together.
+// all is the verdict of several expectations that belong together.
 func all(list ...Verdict) Verdict {
-	for _, v := range []Verdict{NotAnswered, Opposite, NotShown} {
-		if slices.Contains(list, v) {
-			return v
-		}
+	has := func(v Verdict) bool { return slices.Contains(list, v) }
+	switch {
+	case has(NotAnswered):
+		return NotAnswered
+	case !has(Opposite) && !has(NotShown):
+		return Shown
+	case has(Shown):
+		return Partly
+	case has(Opposite):
+		return Opposite
 	}
-	return Shown
+	return NotShown
 }
 
 // say puts the verdict before the sentence.
 func (a *Answer) say(v Verdict, format string, list ...any) {
 	a.Verdict = v
-	text := string(v)
-	a.Text = fmt.Sprintf("%s%s: %s.", strings.ToUpper(text[:1]), text[1:], fmt.Sprintf(format, list...))
+	a.Text = fmt.Sprintf("%s: %s.", capital(string(v)), fmt.Sprintf(format, list...))
 }
+
+func capital(s string) string { return strings.ToUpper(s[:1]) + s[1:] }
 
 // models are those of a recipe over the pools and seeds that are reported.
 func (s scope) models(p Point) (list []*Model) {

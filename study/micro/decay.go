@@ -176,7 +176,9 @@ func (s scope) lawOverSize(a *Answer, tuned []Point) {
 		ends = append(ends, again.E)
 	}
 	middle := fit.Middle(ends, level)
-	a.note("law over size (millions of parameters): %v, rmse %.4f, limit %.3f [%.3f, %.3f] by drawing documents and runs again", l.law.Law, l.law.RMSE, l.law.E, middle[0], middle[1])
+	if !l.law.Broken {
+		a.note("law over size (millions of parameters): %v, rmse %.4f, limit %.3f [%.3f, %.3f] by drawing documents and runs again", l.law.Law, l.law.RMSE, l.law.E, middle[0], middle[1])
+	}
 	for _, w := range l.law.Warnings {
 		a.note("law over size: %s", w)
 	}

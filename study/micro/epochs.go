@@ -29,6 +29,7 @@ func (s scope) answerEpochs(a *Answer) {
 	for i := range s.t.sizes {
 		if i != s.t.middle && s.t.sizes[i].epochs != nil {
 			s.epochsOf(a, &s.t.sizes[i])
+			a.note("%s", a.Text)
 		}
 	}
 	s.epochsOf(a, s.middle()) // its verdict counts
@@ -57,10 +58,16 @@ func (s scope) epochsOf(a *Answer, z *sizeTable) {
 	}
 	fewer, ok1 := s.contrast(a, fmt.Sprintf("%s: %d epochs minus %d", z.name, points[best-1].Epochs, at), s.sides(points[best-1]), s.sides(points[best]))
 	more, ok2 := s.contrast(a, fmt.Sprintf("%s: %d epochs minus %d", z.name, points[best+1].Epochs, at), s.sides(points[best+1]), s.sides(points[best]))
-	most, ok3 := s.contrast(a, fmt.Sprintf("%s: %d epochs minus %d", z.name, points[len(points)-1].Epochs, at), s.sides(points[len(points)-1]), s.sides(points[best]))
-	if !ok1 || !ok2 || !ok3 {
+	if !ok1 || !ok2 {
 		return
 	}
-	a.say(all(judge(fewer, 1), judge(more, 1)), "with model %s %d epochs are best; %d cost %v, %d cost %v, and %d cost %v nats",
-		z.name, at, points[best-1].Epochs, fewer, points[best+1].Epochs, more, points[len(points)-1].Epochs, most)
+	text := fmt.Sprintf("with model %s %d epochs are best; %d cost %v and %d cost %v nats more", z.name, at, points[best-1].Epochs, fewer, points[best+1].Epochs, more)
+	if last := points[len(points)-1]; last != points[best+1] {
+		e, ok := s.contrast(a, fmt.Sprintf("%s: %d epochs minus %d", z.name, last.Epochs, at), s.sides(last), s.sides(points[best]))
+		if !ok {
+			return
+		}
+		text += fmt.Sprintf(", %d cost %v", last.Epochs, e)
+	}
+	a.say(all(judge(fewer, 1), judge(more, 1)), "%s", text)
 }

@@ -4,21 +4,24 @@ import (
 	"fmt"
 	"math"
 	"slices"
+	"strings"
 
 	"refrain/study/fit"
 	"refrain/study/report"
 )
 
-// candidates are the recipes that an ensemble may be made of: that of the best single
-// model, which they stand around, with half and a quarter of its decay, and with half of it
-// and twice the epochs, which is what the papers found best. The decay does not go below
-// the usual one.
-func candidates(single Point) []Point {
+// member is a recipe for the members of an ensemble, as factors of the epochs and of the
+// decay of the best single model.
+type member struct {
+	epochs int
+	decay  float64
+}
+
+// candidates are the recipes that an ensemble may be made of: that of the best single model
+// and those around it. The decay does not go below the usual one.
+func (s scope) candidates(single Point) []Point {
 	list := []Point{single}
-	for _, c := range []struct {
-		epochs int
-		decay  float64
-	}{{1, 0.5}, {1, 0.25}, {2, 0.5}} {
+	for _, c := range s.t.recipes {
 		p := single
 		p.Epochs *= c.epochs
 		p.Decay = math.Max(usualDecay, p.Decay*c.decay)
@@ -38,7 +41,7 @@ func (s scope) wantMembers(d *demand) {
 		return
 	}
 	s.confirm(d, single)
-	list := candidates(single)
+	list := s.candidates(single)
 	for _, p := range list {
 		d.ensemble(wantEnsemble{p, s.t.members, false})
 	}
@@ -144,7 +147,7 @@ func (s scope) found(a *Answer) (single, best Point, all []ranked, ok bool) {
 		a.fail("the best single model is not known")
 		return
 	}
-	if best, all, ok = s.bestMember(candidates(single)); !ok {
+	if best, all, ok = s.bestMember(s.candidates(single)); !ok {
 		a.fail("the ensembles were not measured")
 	}
 	return
@@ -173,7 +176,9 @@ func (s scope) answerMembers(a *Answer) {
 	if limit == "" {
 		return
 	}
-	a.Text += " " + limit
+	// The verdict is that of both halves now.
+	_, text, _ := strings.Cut(a.Text, ": ")
+	a.Text = capital(string(a.Verdict)) + ": " + text + " " + limit
 }
 
 // otherMeans adds what else the members can be joined by.
@@ -234,6 +239,11 @@ func (s scope) limits(a *Answer, best Point) string {
 		a.note("limit over size: %v", err)
 		return ""
 	}
+	s.anySize(a, best, tuned, l)
+	if l.law.Broken {
+		a.Verdict = all(a.Verdict, NotShown)
+		return fmt.Sprintf("The limit of single models over size is not known, because its law is broken (%s).", l.law.Warnings[len(l.law.Warnings)-1])
+	}
 	var curves [][][]float64 // by pool
 	for _, pool := range s.pools() {
 		if e := s.r.ensemble(best.in(pool)); e != nil && len(e.Logit) == s.t.members {
@@ -285,16 +295,12 @@ func (s scope) limits(a *Answer, best Point) string {
 	case in[0] > 0:
 		verdict = Opposite
 	}
-	if l.law.Broken {
-		a.note("the law over size is broken (%s), so its limit says little", l.law.Warnings[len(l.law.Warnings)-1])
-		if verdict == Shown {
-			verdict = NotShown
-		}
-	}
-	if verdict != Shown && a.Verdict == Shown {
-		a.note("the first half of the question is shown, the second is %s", verdict)
-	}
-	// Without a law at all: every size that was trained.
+	a.Verdict = all(a.Verdict, verdict)
+	return fmt.Sprintf("Limits (%s): %.3f over members against %.3f of single models over size, a difference of %+.3f [%+.3f, %+.3f].", verdict, members, overSize, members-overSize, in[0], in[1])
+}
+
+// anySize holds the ensemble against every size that was trained, which takes no law.
+func (s scope) anySize(a *Answer, best Point, tuned []Point, l *sizeLaw) {
 	least, at := math.Inf(1), 0
 	for i, p := range l.points {
 		if p.Loss < least {
@@ -302,9 +308,8 @@ func (s scope) limits(a *Answer, best Point) string {
 		}
 	}
 	if e, ok := s.contrast(a, fmt.Sprintf("best tuned size (%s) minus %d members of %s", tuned[at].Size, s.t.members, best.Size), l.sides[at], s.ensembleSides(best, lastLogit)); ok {
-		a.note("the best tuned single model of any size, %s, is %v nats above the ensemble of %s", tuned[at].Size, e, best.Size)
+		a.note("the best tuned single model of any size, %s, minus the ensemble of %s: %v nats", tuned[at].Size, best.Size, e)
 	}
-	return fmt.Sprintf("Limits (%s): %.3f over members against %.3f of single models over size, a difference of %+.3f [%+.3f, %+.3f].", verdict, members, overSize, members-overSize, in[0], in[1])
 }
 
 // answerOverfit: (d). Overfit is a higher loss on unseen text beside a lower one on the

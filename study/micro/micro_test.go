@@ -41,7 +41,7 @@ func tinyForm() *Form {
 			vocab: 300, seq: 32, unique: 2048, pools: 2, most: 600, val: 4000, test: 6000, fit: 2000, bytes: 40_000,
 		},
 		main: table{
-			seeds: 2, pools: 1, members: 3, middle: 1,
+			seeds: 2, pools: 1, members: 3, recipes: []member{{1, 0.5}, {2, 0.5}}, middle: 1,
 			sizes: []sizeTable{
 				{name: "XXS", lr: 1e-2, tune: []trial{{2, 1e-2, 0.8, 0, 0}}},
 				{name: "XS", lr: 1e-2, epochs: []int{1, 2, 4}, tune: []trial{{2, 1e-2, 0.8, 0, 0}, {2, 1e-2, 1.6, 0, 0}, {1, 1e-2, usualDecay, 0, 0}}},

@@ -95,6 +95,11 @@ func (f *Form) page(r *Results, answers []*Answer) *report.Page {
 		"A difference is over the same documents, seeds and pools. Its interval joins the standard error over documents with that over runs (95 %, Student's distribution).",
 		"Shown means that the intervals that the expectation needs lie on its side and that all pools agree; not shown is no evidence of absence.",
 	}
+	intervals := 0
+	for _, a := range answers {
+		intervals += len(a.Effects)
+	}
+	p.Notes = append(p.Notes, fmt.Sprintf("There are %d intervals here. Where there is no difference at all, one in twenty leaves out 0.", intervals))
 	for _, a := range answers {
 		t := report.Table{Title: fmt.Sprintf("(%s) %s", a.ID, a.Question), Head: []string{"difference", "nats a token", "95 % interval", "error over documents", "error over runs", "pairs", "by pool"}, Caption: strings.Join(append([]string{"On " + a.Corpus + "."}, a.Notes...), " ")}
 		for _, e := range a.Effects {
