@@ -36,18 +36,32 @@ type evalReport struct {
 func (a *app) evalCommand() *cobra.Command {
 	var asJSON bool
 	var rows int64
+	var files []string
 	c := &cobra.Command{
-		Use:   "eval RUN [key=value...]",
-		Short: "Measure the validation loss of a run's newest checkpoint",
+		Use:   "eval RUN... [key=value...]",
+		Short: "Measure the validation loss of a run's newest checkpoint, or its answers to questions",
 		Long: `Eval computes the mean loss in nats over all tokens of the validation store,
 with the standard error over documents. The value does not depend on the batch.
 The result is printed and kept in RUN/eval/; one of some rows only, or of other
-settings than the run's, under a name of its own.`,
+settings than the run's, under a name of its own.
+
+--choices FILE scores multiple-choice questions instead, a JSON object a line with
+context, choices and label (docs/formats/choices.md): the answer is the choice whose text
+is most likely after the context. acc is the share of right answers, acc_norm with log
+probabilities divided by the characters of a choice, acc_bytes by its bytes. Several runs
+are scored alone and as an ensemble, by mean logits and by mean probabilities.`,
 		Example: `  refrain eval runs/first
+  refrain eval runs/s1 runs/s2 runs/s3 --choices arc_easy.jsonl --choices piqa.jsonl
   refrain eval runs/first --json
   refrain eval runs/first data.val=other/val`,
 		Args: args(cobra.MinimumNArgs(1)),
 		RunE: func(c *cobra.Command, list []string) error {
+			if len(files) > 0 {
+				if c.Flags().Changed("rows") {
+					return bad(c, "--rows are of the validation store; leave it out with --choices")
+				}
+				return a.evalChoices(c, list, files, asJSON)
+			}
 			if in, ok := strings.CutSuffix(filepath.Dir(filepath.Clean(list[0])), string(filepath.Separator)+run.CkptDir); ok {
 				return bad(c, "%s is in the run %s; eval takes the run, and reads its newest checkpoint", list[0], in)
 			}
@@ -100,6 +114,7 @@ settings than the run's, under a name of its own.`,
 	}
 	c.Flags().BoolVar(&asJSON, "json", false, "print one JSON object")
 	c.Flags().Int64Var(&rows, "rows", 0, "evaluate this many rows only; 0 means all")
+	c.Flags().StringArrayVar(&files, "choices", nil, "score this file of multiple-choice questions; may be repeated")
 	return c
 }
 
