@@ -32,17 +32,24 @@ func attnDecodeFast(h gpu.Host, a *AttnDecodeArgs) func() {
 	return func() { pool.For(len(pos)*a.KV, 1, heads) }
 }
 
+// rowFloats bounds what one call of the row functions reads: about 10 us, so that the
+// garbage collector is never kept waiting.
+const rowFloats = 1 << 15
+
 // attendOne sets o to the attention of query q over the first len(s) entries
 // of k and v; s is scratch.
 func attendOne(o, q, k, v, s []float32, scale float32) {
 	c := len(q)
-	for j := range s {
-		s[j] = asm.Dot(q, k[j*c:(j+1)*c])
+	rows := max(1, rowFloats/c)
+	for j := 0; j < len(s); j += rows {
+		end := min(j+rows, len(s))
+		asm.DotRows(s[j:end], q, k[j*c:end*c])
 	}
 	sum := asm.ExpSum(s, s, scale, asm.Max(s)*scale)
 	clear(o)
-	for j, p := range s {
-		asm.Axpy(o, v[j*c:(j+1)*c], p)
+	for j := 0; j < len(s); j += rows {
+		end := min(j+rows, len(s))
+		asm.AxpyRows(o, s[j:end], v[j*c:end*c])
 	}
 	asm.Scale(o, 1/sum)
 }

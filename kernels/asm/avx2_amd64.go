@@ -189,6 +189,16 @@ func dSoftmaxVec(n int, p *float32, dp *float32, d float32, s float32)
 //go:noescape
 func adamWVec(n int, p *float32, grad *float32, m *float32, v *float32, h *float32)
 
+// dotRowsVec sets dst[j] to the sum of q*m[j] for every row of m. There is one at least.
+//
+//go:noescape
+func dotRowsVec(rows int, c int, dst *float32, q *float32, m *float32)
+
+// axpyRowsVec adds p[j]*m[j] to dst for every row of m, in order. There is one at least.
+//
+//go:noescape
+func axpyRowsVec(rows int, c int, dst *float32, p *float32, m *float32)
+
 // toBF16Vec rounds src to bfloat16; n is a multiple of 16, at least 16.
 //
 //go:noescape

@@ -6103,6 +6103,217 @@ end:
 	VZEROUPPER
 	RET
 
+// func dotRowsVec(rows int, c int, dst *float32, q *float32, m *float32)
+// Requires: AVX, FMA3
+TEXT ·dotRowsVec(SB), NOSPLIT, $0-40
+	MOVQ rows+0(FP), AX
+	MOVQ c+8(FP), CX
+	MOVQ dst+16(FP), DX
+	MOVQ q+24(FP), BX
+	MOVQ m+32(FP), SI
+
+row:
+	VXORPS Y0, Y0, Y0
+	VXORPS Y1, Y1, Y1
+	VXORPS Y2, Y2, Y2
+	VXORPS Y3, Y3, Y3
+	MOVQ   CX, DI
+	MOVQ   BX, R8
+	MOVQ   SI, R9
+	SUBQ   $+32, DI
+	JLT    by4done
+
+by4:
+	VMOVUPS     (R8), Y4
+	VFMADD231PS (R9), Y4, Y0
+	VMOVUPS     32(R8), Y4
+	VFMADD231PS 32(R9), Y4, Y1
+	VMOVUPS     64(R8), Y4
+	VFMADD231PS 64(R9), Y4, Y2
+	VMOVUPS     96(R8), Y4
+	VFMADD231PS 96(R9), Y4, Y3
+	ADDQ        $+128, R8
+	ADDQ        $+128, R9
+	SUBQ        $+32, DI
+	JGE         by4
+
+by4done:
+	ADDQ $+32, DI
+	SUBQ $+8, DI
+	JLT  by1done
+
+by1:
+	VMOVUPS     (R8), Y4
+	VFMADD231PS (R9), Y4, Y0
+	ADDQ        $+32, R8
+	ADDQ        $+32, R9
+	SUBQ        $+8, DI
+	JGE         by1
+
+by1done:
+	ADDQ        $+8, DI
+	JEQ         end
+	LEAQ        tailmask<>+0(SB), R10
+	MOVQ        $+8, R11
+	SUBQ        DI, R11
+	VMOVUPS     (R10)(R11*4), Y4
+	VMASKMOVPS  (R8), Y4, Y5
+	VMASKMOVPS  (R9), Y4, Y4
+	VFMADD231PS Y4, Y5, Y0
+
+end:
+	VADDPS       Y2, Y0, Y0
+	VADDPS       Y3, Y1, Y1
+	VADDPS       Y1, Y0, Y0
+	VEXTRACTF128 $0x01, Y0, X1
+	VADDPS       X1, X0, X0
+	VMOVHLPS     X0, X0, X1
+	VADDPS       X1, X0, X0
+	VMOVSHDUP    X0, X1
+	VADDSS       X1, X0, X0
+	VMOVSS       X0, (DX)
+	ADDQ         $0x04, DX
+	LEAQ         (SI)(CX*4), SI
+	DECQ         AX
+	JNE          row
+	VZEROUPPER
+	RET
+
+// func axpyRowsVec(rows int, c int, dst *float32, p *float32, m *float32)
+// Requires: AVX, FMA3
+TEXT ·axpyRowsVec(SB), NOSPLIT, $0-40
+	MOVQ rows+0(FP), AX
+	MOVQ c+8(FP), CX
+	MOVQ dst+16(FP), DX
+	MOVQ p+24(FP), BX
+	MOVQ m+32(FP), SI
+	MOVQ CX, DI
+	SUBQ $+64, DI
+	JLT  by8done
+
+by8:
+	VMOVUPS (DX), Y1
+	VMOVUPS 32(DX), Y2
+	VMOVUPS 64(DX), Y3
+	VMOVUPS 96(DX), Y4
+	VMOVUPS 128(DX), Y5
+	VMOVUPS 160(DX), Y6
+	VMOVUPS 192(DX), Y7
+	VMOVUPS 224(DX), Y8
+	MOVQ    AX, R8
+	MOVQ    BX, R10
+	MOVQ    SI, R9
+
+by8down:
+	VBROADCASTSS (R10), Y0
+	VFMADD231PS  (R9), Y0, Y1
+	VFMADD231PS  32(R9), Y0, Y2
+	VFMADD231PS  64(R9), Y0, Y3
+	VFMADD231PS  96(R9), Y0, Y4
+	VFMADD231PS  128(R9), Y0, Y5
+	VFMADD231PS  160(R9), Y0, Y6
+	VFMADD231PS  192(R9), Y0, Y7
+	VFMADD231PS  224(R9), Y0, Y8
+	ADDQ         $0x04, R10
+	LEAQ         (R9)(CX*4), R9
+	DECQ         R8
+	JNE          by8down
+	VMOVUPS      Y1, (DX)
+	VMOVUPS      Y2, 32(DX)
+	VMOVUPS      Y3, 64(DX)
+	VMOVUPS      Y4, 96(DX)
+	VMOVUPS      Y5, 128(DX)
+	VMOVUPS      Y6, 160(DX)
+	VMOVUPS      Y7, 192(DX)
+	VMOVUPS      Y8, 224(DX)
+	ADDQ         $+256, DX
+	ADDQ         $+256, SI
+	SUBQ         $+64, DI
+	JGE          by8
+
+by8done:
+	ADDQ $+64, DI
+	SUBQ $+32, DI
+	JLT  by4done
+
+by4:
+	VMOVUPS (DX), Y1
+	VMOVUPS 32(DX), Y2
+	VMOVUPS 64(DX), Y3
+	VMOVUPS 96(DX), Y4
+	MOVQ    AX, R8
+	MOVQ    BX, R10
+	MOVQ    SI, R9
+
+by4down:
+	VBROADCASTSS (R10), Y0
+	VFMADD231PS  (R9), Y0, Y1
+	VFMADD231PS  32(R9), Y0, Y2
+	VFMADD231PS  64(R9), Y0, Y3
+	VFMADD231PS  96(R9), Y0, Y4
+	ADDQ         $0x04, R10
+	LEAQ         (R9)(CX*4), R9
+	DECQ         R8
+	JNE          by4down
+	VMOVUPS      Y1, (DX)
+	VMOVUPS      Y2, 32(DX)
+	VMOVUPS      Y3, 64(DX)
+	VMOVUPS      Y4, 96(DX)
+	ADDQ         $+128, DX
+	ADDQ         $+128, SI
+	SUBQ         $+32, DI
+	JGE          by4
+
+by4done:
+	ADDQ $+32, DI
+	SUBQ $+8, DI
+	JLT  by1done
+
+by1:
+	VMOVUPS (DX), Y1
+	MOVQ    AX, R8
+	MOVQ    BX, R10
+	MOVQ    SI, R9
+
+by1down:
+	VBROADCASTSS (R10), Y0
+	VFMADD231PS  (R9), Y0, Y1
+	ADDQ         $0x04, R10
+	LEAQ         (R9)(CX*4), R9
+	DECQ         R8
+	JNE          by1down
+	VMOVUPS      Y1, (DX)
+	ADDQ         $+32, DX
+	ADDQ         $+32, SI
+	SUBQ         $+8, DI
+	JGE          by1
+
+by1done:
+	ADDQ       $+8, DI
+	JEQ        end
+	LEAQ       tailmask<>+0(SB), R8
+	MOVQ       $+8, R9
+	SUBQ       DI, R9
+	VMOVUPS    (R8)(R9*4), Y1
+	VMASKMOVPS (DX), Y1, Y2
+	MOVQ       AX, R8
+	MOVQ       BX, R10
+	MOVQ       SI, R9
+
+restdown:
+	VBROADCASTSS (R10), Y0
+	VMASKMOVPS   (R9), Y1, Y3
+	VFMADD231PS  Y3, Y0, Y2
+	ADDQ         $0x04, R10
+	LEAQ         (R9)(CX*4), R9
+	DECQ         R8
+	JNE          restdown
+	VMASKMOVPS   Y2, Y1, (DX)
+
+end:
+	VZEROUPPER
+	RET
+
 // func toBF16Vec(n int, dst *uint16, src *float32)
 // Requires: AVX, AVX2
 TEXT ·toBF16Vec(SB), NOSPLIT, $0-24

@@ -12,9 +12,11 @@ var (
 	pairs16 = best.pairs16
 )
 
-// The set that vector stands for: its name, the floats in a vector, its tile.
+// The set that vector stands for: its name, whether it has functions
+// for rows of a matrix, the floats in a vector, its tile.
 const (
 	vectorName  = "avx2"
+	vectorRows  = true
 	vectorLanes = 8
 	vectorTile  = avx2Tile6x16
 )

@@ -5,6 +5,7 @@ package asm
 // Every arm64 processor has NEON, so that nothing is left to ask the processor.
 const (
 	vectorName  = "neon"
+	vectorRows  = false
 	vectorLanes = 4
 	vectorTile  = neonTile12x8
 	vector      = true
@@ -31,3 +32,5 @@ func swigluBwd512Vec(int, *float32, *float32, *float32, *float32, *float32) { pa
 func fmaPeak512Vec(int, *float32)                                           { panic(unreachable) }
 func tile16Vec(int, *uint32, *uint32, *float32, int, int)                   { panic(unreachable) }
 func peak16Vec(int, *float32)                                               { panic(unreachable) }
+func dotRowsVec(int, int, *float32, *float32, *float32)                     { panic(unreachable) }
+func axpyRowsVec(int, int, *float32, *float32, *float32)                    { panic(unreachable) }

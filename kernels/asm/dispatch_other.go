@@ -6,6 +6,7 @@ package asm
 // functions below, which exist so that the same callers compile.
 const (
 	vectorName  = ""
+	vectorRows  = false
 	vectorLanes = 0
 	vectorTile  = generic6x16
 	vector      = false
@@ -58,3 +59,5 @@ func toBF16Vec(int, *uint16, *float32)                               { panic(unr
 func fromBF16Vec(int, *float32, *uint16)                             { panic(unreachable) }
 func tile16Vec(int, *uint32, *uint32, *float32, int, int)            { panic(unreachable) }
 func peak16Vec(int, *float32)                                        { panic(unreachable) }
+func dotRowsVec(int, int, *float32, *float32, *float32)              { panic(unreachable) }
+func axpyRowsVec(int, int, *float32, *float32, *float32)             { panic(unreachable) }

@@ -129,6 +129,36 @@ func Axpy(dst, x []float32, s float32) {
 	axpyGeneric(dst, x, s)
 }
 
+// DotRows sets dst[j] to Dot(q, row j of m), with the same bits. m holds len(dst) rows of
+// len(q) floats.
+func DotRows(dst, q, m []float32) {
+	if len(m) != len(dst)*len(q) {
+		mismatch("DotRows", len(dst), len(q), len(m))
+	}
+	if vectorRows && vector && len(m) > 0 {
+		dotRowsVec(len(dst), len(q), &dst[0], &q[0], &m[0])
+		return
+	}
+	for j := range dst {
+		dst[j] = Dot(q, m[j*len(q):(j+1)*len(q)])
+	}
+}
+
+// AxpyRows adds p[j] times row j of m to dst, for one j after the other, with the bits of
+// Axpy. m holds len(p) rows of len(dst) floats.
+func AxpyRows(dst, p, m []float32) {
+	if len(m) != len(dst)*len(p) {
+		mismatch("AxpyRows", len(dst), len(p), len(m))
+	}
+	if vectorRows && vector && len(m) > 0 {
+		axpyRowsVec(len(p), len(dst), &dst[0], &p[0], &m[0])
+		return
+	}
+	for j, s := range p {
+		Axpy(dst, m[j*len(dst):(j+1)*len(dst)], s)
+	}
+}
+
 // Rope rotates the pairs (a[i], b[i]) by the angles whose cosines and sines are
 // given, in place: a = a*cos - b*sin, b = b*cos + a*sin. With the two halves of a
 // head as a and b this is the half-split rotary embedding.

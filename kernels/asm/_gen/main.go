@@ -78,6 +78,8 @@ func kernels() {
 	rmsBwd()
 	dSoftmax()
 	adamW()
+	dotRows()
+	axpyRows()
 	toBF16()
 	fromBF16()
 	for _, f := range []form{inPairs, widened} {
