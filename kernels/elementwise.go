@@ -21,6 +21,7 @@ var Fill = Kernel[FillArgs]{
 	Ref:    func(h gpu.Host, a *FillArgs) { fillRef(narrow(h), a) },
 	Wide:   func(h WideHost, a *FillArgs) { fillRef(wide(h), a) },
 	Fast:   fillFast,
+	CUDA:   fillCUDA,
 }
 
 func fillRef[T real](m memory[T], a *FillArgs) {
@@ -50,6 +51,7 @@ var Copy = Kernel[CopyArgs]{
 	Ref:    func(h gpu.Host, a *CopyArgs) { copyRef(narrow(h), a) },
 	Wide:   func(h WideHost, a *CopyArgs) { copyRef(wide(h), a) },
 	Fast:   copyFast,
+	CUDA:   copyCUDA,
 }
 
 func copyRef[T real](m memory[T], a *CopyArgs) { copy(m.reals(a.Dst), m.reals(a.Src)) }
@@ -78,6 +80,7 @@ var Cast = Kernel[CastArgs]{
 	Ref:    func(h gpu.Host, a *CastArgs) { castRef(narrow(h), a) },
 	Wide:   func(h WideHost, a *CastArgs) { castRef(wide(h), a) },
 	Fast:   castFast,
+	CUDA:   castCUDA,
 }
 
 func castRef[T real](m memory[T], a *CastArgs) {
@@ -108,6 +111,7 @@ var AddTo = Kernel[AddToArgs]{
 	Ref:  func(h gpu.Host, a *AddToArgs) { addToRef(narrow(h), a) },
 	Wide: func(h WideHost, a *AddToArgs) { addToRef(wide(h), a) },
 	Fast: addToFast,
+	CUDA: addToCUDA,
 }
 
 func addToRef[T real](m memory[T], a *AddToArgs) {
