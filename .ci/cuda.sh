@@ -14,7 +14,8 @@ if ldd bin/refrain-cuda | grep -iE 'libcuda|libnv|libcublas|libnccl'; then
 	echo "the binary is linked against NVIDIA's libraries"
 	exit 1
 fi
-bin/refrain-cuda doctor >/dev/null
+bin/refrain-cuda doctor --quick | grep "gpu .*CPU only"
+REFRAIN_CUDA_DRIVER=$PWD/bin/libcuda-sim.so bin/refrain-cuda doctor --quick | grep "gpu .*Simulated GPU"
 if go build -tags cuda ./gpu/cuda 2>hint.tmp; then
 	echo "a build with the tag alone passes, which it should not"
 	exit 1

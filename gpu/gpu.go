@@ -281,6 +281,9 @@ type Queue interface {
 	Close() error
 }
 
+// ErrNoDriver is wrapped by the error of a driver that is not installed here.
+var ErrNoDriver = errors.New("no CUDA driver")
+
 // ErrDevice is wrapped by the failure that killed a device.
 var ErrDevice = errors.New("the device failed")
 

@@ -66,6 +66,8 @@ type machine struct {
 	DiskFree    int64     `json:"disk_free_bytes,omitempty"`
 	DiskWrite   float64   `json:"disk_write_bytes_per_second,omitempty"` // with fsync
 	DiskSyncSec float64   `json:"disk_fsync_seconds,omitempty"`          // of one block of 4 KiB
+	CUDA        int       `json:"cuda_driver,omitempty"`                 // newest version that it supports
+	GPUs        []run.GPU `json:"gpus,omitempty"`
 	Findings    []finding `json:"findings"`
 }
 
@@ -152,6 +154,7 @@ func examine(dir string, quick bool) *machine {
 		m.find("memory copy", worse(m.CopyBytes < 2e9, warned), "other programs use the memory; stop them", "%.1f GB/s on one thread", m.CopyBytes/1e9)
 	}
 	m.disk(quick)
+	m.gpus(run.FindGPUs())
 	if out, err := exec.Command("go", "env", "GOROOT").Output(); err != nil {
 		m.find("demo corpus", warned, "put the go command on the path, or give the demo --corpus DIR", "no go command")
 	} else {
@@ -168,6 +171,23 @@ func (m *machine) quota(l host.CPULimit) {
 	m.Quota = l.CPUs
 	m.find("cpu quota", worse(l.CPUs < 1, warned), "the threads stand still for a part of each period; raise the quota to a core at least",
 		"%s allows %.3g of %d cores", l.Where, l.CPUs, m.Cores)
+}
+
+// gpus says what the CUDA driver shows. A machine without a GPU is as good as any: the
+// CPU is the default.
+func (m *machine) gpus(g run.GPUs) {
+	m.CUDA, m.GPUs = g.Version, g.List
+	for i, d := range g.List {
+		m.find("gpu", good, "", "%d: %s, %s, %.0f GiB, %s; CUDA %d.%d", i, d.Name, d.Arch, float64(d.Bytes)/(1<<30), d.PCI, g.Version/1000, g.Version%1000/10)
+	}
+	switch {
+	case !g.Built:
+		m.find("gpu", good, "", "none is used: %v (make cuda)", g.Problem)
+	case errors.Is(g.Problem, gpu.ErrNoDriver):
+		m.find("gpu", good, "", "%v; CPU only", g.Problem)
+	case g.Problem != nil:
+		m.find("gpu", warned, "mend the driver, or train on the CPU", "%v", g.Problem)
+	}
 }
 
 // kernels says which set is in use, and what keeps a better one from being used.

@@ -36,11 +36,11 @@ type Driver struct {
 	open map[int]*Device // by ordinal
 }
 
-// New returns the driver of this machine. Its error wraps ErrNoDriver where there is
+// New returns the driver of this machine. Its error wraps gpu.ErrNoDriver where there is
 // none, and is an *Error where there is one that found no usable GPU.
 func New(c Config) (*Driver, error) {
 	if p := C.GoString(C.refrain_cuda_load_problem()); p != "" {
-		return nil, fmt.Errorf("%w: %s", ErrNoDriver, p)
+		return nil, fmt.Errorf("%w: %s", gpu.ErrNoDriver, p)
 	}
 	if code := int(C.refrain_cuda_init_result()); code != 0 {
 		return nil, newError(-1, "", "starting the driver", code)

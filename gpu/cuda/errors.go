@@ -6,7 +6,6 @@ package cuda
 import "C"
 
 import (
-	"errors"
 	"fmt"
 	"reflect"
 
@@ -121,6 +120,3 @@ func newError(device int, queue, op string, code int) *Error {
 	}
 	return e
 }
-
-// ErrNoDriver is wrapped by the error of Open when no driver could be loaded.
-var ErrNoDriver = errors.New("no CUDA driver")
