@@ -262,11 +262,12 @@ func TestRow19BadMembers(t *testing.T) {
 }
 
 // TestCyclesAreAnEnsemble: one run with a cyclic schedule is an ensemble by itself: its
-// members are named by RUN@cycles, and that they are of different steps is no warning.
+// members are named by RUN@cycles, and the one warning is that they are not draws of one
+// recipe.
 func TestCyclesAreAnEnsemble(t *testing.T) {
 	_, runs := trainMembers(t, append(seed(1, 1), "optim.schedule=cyclic", "optim.cycles=3"))
 	r, _ := measured(t, runs[0]+"@cycles", "--resamples", "20")
-	if len(r.Members) != 3 || len(r.Curve) != 3 || len(r.Warnings) != 0 {
+	if len(r.Members) != 3 || len(r.Curve) != 3 || len(r.Warnings) != 1 || !strings.Contains(r.Warnings[0], "are of one run: later members are better") {
 		t.Fatalf("members %+v, warnings %q", r.Members, r.Warnings)
 	}
 	if a, b := r.Members[0], r.Members[2]; a.Step >= b.Step || a.RunID != b.RunID {

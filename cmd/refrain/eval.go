@@ -149,7 +149,8 @@ func (a *app) sampleCommand() *cobra.Command {
 		Use:   "sample RUN",
 		Short: "Generate text from a run's newest checkpoint",
 		Long: `Sample continues a prompt, up to --tokens tokens, the end of the document or
-the length that the model was trained on. RUN may also be one checkpoint's folder.
+the length that the model was trained on. RUN may also be one checkpoint's folder, or
+stand for one: RUN@120, RUN@cycle-2. It computes in f32 whatever train.precision was.
 Equal seeds give equal text.`,
 		Example: `  refrain sample runs/first --prompt "func main() {" --tokens 100 --seed 1
   refrain sample runs/first --prompt "" --temperature 0`,

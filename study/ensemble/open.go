@@ -159,7 +159,20 @@ func sameSettings(list []*opened, r Request) (warnings []string, err error) {
 			warnings = append(warnings, fmt.Sprintf("%s was trained %s %s", o.path, what, first.path))
 		}
 	}
-	return warnings, nil
+	return append(warnings, ofOneRun(list, r)...), nil
+}
+
+// ofOneRun warns where members are checkpoints of one run: they are no draws of one recipe,
+// and what more of them would give is not what a law over their number says.
+func ofOneRun(list []*opened, r Request) (warnings []string) {
+	for i, o := range list {
+		for _, before := range list[:i] {
+			if r.EMA == nil && o.m.Manifest.RunID != "" && o.m.Manifest.RunID == before.m.Manifest.RunID {
+				return []string{fmt.Sprintf("%s and %s are of one run: later members are better for having learned longer, so the K-curve depends on their order, and its asymptote says nothing about more members", before.m.Path, o.m.Path)}
+			}
+		}
+	}
+	return nil
 }
 
 // sameStore refuses validation stores that differ.

@@ -103,6 +103,9 @@ func openAll(ctx context.Context, paths, overrides []string) (list []*opened, no
 	if len(paths) == 0 {
 		return nil, nil, errors.New("generate: no run was named")
 	}
+	if paths, err = run.Expand(paths); err != nil {
+		return nil, nil, err
+	}
 	names := map[string]int{}
 	for _, path := range paths {
 		o, err := openTeacher(ctx, path, overrides)
