@@ -26,29 +26,23 @@ func (s *Setup) endsCycle(step int64) bool {
 	return s.Options.Optim.Cycles.EndsAt(step, s.Options.Steps)
 }
 
-// writeMembers writes members.json: the cycles whose checkpoints are there. It does
-// nothing in a run without cycles.
+// writeMembers writes members.json, which lists all cycles of the run, whether they are over
+// or not, so that it needs no change later. It does nothing in a run without cycles.
 func (f *Folder) writeMembers(s *Setup) error {
 	ends := s.Options.Optim.Cycles.Ends(s.Options.Steps)
 	if len(ends) == 0 {
 		return nil
 	}
-	list := []Member{}
+	var list []Member
 	for i, step := range ends {
-		m := Member{Name: fmt.Sprintf("cycle-%d", i+1), Step: step, Path: CkptDir + "/" + ckpt.NameOf(step)}
-		there, err := fsx.Exists(f.fs, f.Path(filepath.FromSlash(m.Path)))
-		if err != nil {
-			return err
-		}
-		if there {
-			list = append(list, m)
-		}
+		list = append(list, Member{Name: fmt.Sprintf("cycle-%d", i+1), Step: step, Path: CkptDir + "/" + ckpt.NameOf(step)})
 	}
 	return f.WriteJSON(MembersFile, list)
 }
 
-// Members reads the members of a run folder, in the order of their steps. A run that
-// has none is an error that says why.
+// Members returns the members of a run folder whose cycles are over, in the order of their
+// steps. It is an error when there are none, and when the checkpoint of one is not there
+// though the run has gone on: a disk that was full, or a folder that was taken away.
 func Members(dir string) ([]Member, error) {
 	b, err := fsx.ReadFile(fsx.OS{}, filepath.Join(dir, MembersFile), 64<<20)
 	if errors.Is(err, os.ErrNotExist) {
@@ -57,12 +51,33 @@ func Members(dir string) ([]Member, error) {
 	if err != nil {
 		return nil, &Error{ExitDisk, err}
 	}
-	var list []Member
-	if err := json.Unmarshal(b, &list); err != nil {
+	var all []Member
+	if err := json.Unmarshal(b, &all); err != nil {
 		return nil, &Error{ExitData, fmt.Errorf("%s: %w", filepath.Join(dir, MembersFile), err)}
 	}
+	if len(all) == 0 {
+		return nil, &Error{ExitData, fmt.Errorf("%s lists no cycles", filepath.Join(dir, MembersFile))}
+	}
+	there, err := ckpt.List(fsx.OS{}, filepath.Join(dir, CkptDir))
+	if err != nil {
+		return nil, &Error{ExitDisk, err}
+	}
+	steps := map[int64]bool{}
+	newest := int64(-1)
+	for _, e := range there {
+		steps[e.Step] = true
+		newest = max(newest, e.Step)
+	}
+	var list []Member
+	for _, m := range all {
+		if steps[m.Step] {
+			list = append(list, m)
+		} else if m.Step <= newest {
+			return nil, &Error{ExitData, fmt.Errorf("%s: the checkpoint of %s, %s, is not there, though the run went on to step %d: log.jsonl says whether it was written; name the others by their steps, such as %s@%d", dir, m.Name, m.Path, newest, dir, newest)}
+		}
+	}
 	if len(list) == 0 {
-		return nil, usage(fmt.Errorf("no cycle of %s is over yet", dir))
+		return nil, usage(fmt.Errorf("no cycle of %s is over yet; the first ends with step %d", dir, all[0].Step))
 	}
 	return list, nil
 }

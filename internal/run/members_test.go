@@ -53,8 +53,8 @@ func TestCyclesLeaveMembers(t *testing.T) {
 			t.Errorf("stopped at step %d: members %v, %v", end, list, err)
 		}
 	}
-	// As after a kill between a checkpoint and the list.
-	if err := os.WriteFile(filepath.Join(out, run.MembersFile), []byte("[]"), 0o644); err != nil {
+	// As after a kill before the list was written.
+	if err := os.Remove(filepath.Join(out, run.MembersFile)); err != nil {
 		t.Fatal(err)
 	}
 	got, err := run.Train(t.Context(), run.Job{Setup: setup(t, dir, cyclic("train.devices=2")...), Out: out, Resume: run.ResumeMust})
@@ -112,7 +112,12 @@ func TestExpand(t *testing.T) {
 	if _, err := run.Train(t.Context(), run.Job{Setup: setup(t, dir, "train.epochs=1"), Out: plain}); err != nil {
 		t.Fatal(err)
 	}
+	young := filepath.Join(t.TempDir(), "young")
+	if _, err := run.Train(t.Context(), run.Job{Setup: s, Out: young, Limit: 1}); !errors.Is(err, run.ErrStopped) {
+		t.Fatal(err)
+	}
 	for name, want := range map[string]string{
+		young + "@cycles":  fmt.Sprintf("is over yet; the first ends with step %d", end[0]),
 		out + "@cycle-3":   `no member "cycle-3"; it has cycle-1 to cycle-2`,
 		plain + "@cycles":  "has no members (no members.json): train it with optim.schedule=cyclic",
 		plain + "@cycle-1": "has no members",
@@ -120,6 +125,16 @@ func TestExpand(t *testing.T) {
 		if _, err := run.Expand([]string{name}); run.ExitCode(err) != run.ExitUsage || !strings.Contains(fmt.Sprint(err), want) {
 			t.Errorf("%s: %v, want %q", name, err, want)
 		}
+	}
+	// A member that should be there and is not must not make the ensemble smaller in silence.
+	if err := os.Rename(at(end[0]), at(end[0])+".bad"); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := run.Expand([]string{out + "@cycles"}); run.ExitCode(err) != run.ExitData || !strings.Contains(fmt.Sprint(err), fmt.Sprintf("the checkpoint of cycle-1, ckpt/%s, is not there, though the run went on to step %d", ckpt.NameOf(end[0]), end[1])) {
+		t.Errorf("a member is missing: %v", err)
+	}
+	if err := os.Rename(at(end[0])+".bad", at(end[0])); err != nil {
+		t.Fatal(err)
 	}
 	if _, err := run.LoadModel(t.Context(), out+"@cycles"); run.ExitCode(err) != run.ExitUsage || !strings.Contains(fmt.Sprint(err), "stands for 2 models; name one") {
 		t.Errorf("two models as one: %v", err)

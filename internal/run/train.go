@@ -187,6 +187,10 @@ func (r *runner) begin(ctx context.Context) error {
 	}
 	r.begun = true
 	r.ck = r.s.checkpoints(j.FS, f.Path(CkptDir), f.Info.ID)
+	// At every start, since a kill may have come before the first could.
+	if err := f.writeMembers(r.s); err != nil {
+		return &Error{ExitDisk, fmt.Errorf("run folder %s: %w", j.Out, err)}
+	}
 	if f.New {
 		return nil
 	}
@@ -204,10 +208,6 @@ func (r *runner) begin(ctx context.Context) error {
 		return err
 	}
 	r.start = start
-	// A kill may have come between a checkpoint and the list.
-	if err := f.writeMembers(r.s); err != nil {
-		return &Error{ExitDisk, fmt.Errorf("run folder %s: %w", j.Out, err)}
-	}
 	if len(start.Report.Skipped) > 0 {
 		j.Watch.Note(start.Report.String())
 	}
@@ -473,13 +473,7 @@ func (r *runner) save(ctx context.Context, v *train.Save) (string, error) {
 		// The model is worth more than its log, so it is saved all the same.
 		r.note(fmt.Sprintf("step %d: metrics.jsonl may lose lines if the power fails: %v", v.Snapshot.Step, err))
 	}
-	path, err := r.ck.Write(ctx, v)
-	if err == nil && r.s.endsCycle(v.Snapshot.Step) {
-		if err = r.f.writeMembers(r.s); err != nil {
-			err = fmt.Errorf("saved, but %s does not say so: %w", MembersFile, err)
-		}
-	}
-	return path, err
+	return r.ck.Write(ctx, v)
 }
 
 // note tells the watcher something from inside the chain.
