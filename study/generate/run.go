@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"refrain/gpu"
+	"refrain/gpu/host"
 	"refrain/internal/fsx"
 	"refrain/internal/run"
 	"refrain/stages/tokens"
@@ -236,6 +237,9 @@ func (j *job) fill(ctx context.Context, tmp string, r *Request) (_ *store.Manife
 	if j.res.DeviceBytes, err = Footprint(j.c); err != nil {
 		return nil, err
 	}
+	if err := checkMemory(j.c, host.MemoryLimits()); err != nil {
+		return nil, err
+	}
 	if r.Compare {
 		if j.res.OneAtATime, err = rateOfOne(ctx, j.c); err != nil {
 			return nil, err
@@ -303,24 +307,6 @@ func (j *job) textBytes(ids []uint32) (n int64) {
 		n += int64(len(b))
 	}
 	return n
-}
-
-// Footprint returns the bytes that generation takes on all devices together.
-func Footprint(c Config) (bytes int64, err error) {
-	if err := c.check(); err != nil {
-		return 0, fmt.Errorf("generate: %w", err)
-	}
-	if c.Slots == 0 {
-		c.Slots = DefaultSlots
-	}
-	for _, u := range newBatch(c, nil).units {
-		n, err := eval.DecoderFootprint(u.conf)
-		if err != nil {
-			return 0, fmt.Errorf("generate: %w", err)
-		}
-		bytes += n
-	}
-	return bytes, nil
 }
 
 // rateOfOne is how many tokens a second one document at a time gives, on the first device.
