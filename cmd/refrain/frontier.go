@@ -2,6 +2,7 @@ package main
 
 import (
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -76,8 +77,8 @@ their seeds; sizes of models are apart, since the unit is a step of the model.
 --step-time FILE from a file; --step-ms from one time for every equivalent. A batch on a
 number of GPUs that was not measured is left out, not guessed.
 
---prefix also takes evaluations on the way of longer runs, marked with @: their learning
-rate had not come down yet, so they understate what a run of that length reaches.
+--prefix also takes evaluations on the way of longer runs, marked with @. Their learning
+rate had not come down, so each is a biased stand-in for a run of that length.
 
 --latency f,c adds a projection in a panel of its own: p GPUs share the step of one and
 make it s(p) = 1/(f + (1-f)/p + c*log2(p)) times faster. --latency FILE fits f and c to
@@ -191,7 +192,9 @@ func parseLatency(text string) (*frontier.Latency, error) {
 func (a *app) showFrontier(r *frontier.Report) {
 	trained := 0
 	for _, x := range r.Runs {
-		trained += x.Seeds
+		if !x.Prefix {
+			trained += x.Seeds
+		}
 	}
 	a.printf("%d points, means over seeds of %d runs; validation on %d tokens\n", len(r.Runs), trained, r.Data.ValTokens)
 	for i := range r.Models {
@@ -201,7 +204,7 @@ func (a *app) showFrontier(r *frontier.Report) {
 			from = ", the smallest batch of its runs"
 		}
 		a.printf("\nmodel of %s params, %d rows a GPU%s\n", short(float64(m.Params)), m.PerGPU, from)
-		a.showPanel(m.Frontier, "T")
+		a.showPanel(m.Frontier, equivalentText, true)
 		if p := m.Projected; p != nil {
 			a.printf("\nPROJECTED, not observed: p GPUs share a step, f %.4g, c %.4g (%s); s =", m.Latency.Serial, m.Latency.Communication, m.Latency.From)
 			for j, w := range m.Ways {
@@ -211,12 +214,12 @@ func (a *app) showFrontier(r *frontier.Report) {
 				}
 			}
 			a.printf("\n")
-			a.showPanel(p, "T")
+			a.showPanel(p, equivalentText, false)
 		}
 	}
 	if r.Wall != nil {
 		a.printf("\nall models, %s\n", r.Wall.Axis)
-		a.showPanel(r.Wall, "s")
+		a.showPanel(r.Wall, secondText, true)
 	}
 	for _, l := range r.Left {
 		a.notef("left out: %s: %s", l.Path, l.Why)
@@ -226,11 +229,12 @@ func (a *app) showFrontier(r *frontier.Report) {
 	}
 }
 
-// showPanel prints the grid as a table: loss, batch and GPUs really used.
-func (a *app) showPanel(p *frontier.Panel, unit string) {
+// showPanel prints the grid as a table, loss, batch and GPUs really used, and, where list
+// says so, the Pareto set. when words a time of the axis.
+func (a *app) showPanel(p *frontier.Panel, when func(float64) string, list bool) {
 	a.printf("  loss, Batch/GPUs used, for deadlines in %s\n  %6s", p.Axis, "GPUs")
 	for _, t := range p.Deadlines {
-		a.printf("  %16s", fmt.Sprintf("%s=%.6g", unit, t))
+		a.printf("  %16s", when(t))
 	}
 	a.printf("\n")
 	for i, c := range p.Grid {
@@ -242,23 +246,27 @@ func (a *app) showPanel(p *frontier.Panel, unit string) {
 			a.printf("\n")
 		}
 	}
+	if !list {
+		return
+	}
 	a.printf("  nothing else is as good in GPUs, time and loss:\n")
 	for i := range p.Pareto {
 		x := &p.Pareto[i]
-		a.printf("    %3d GPUs  %s %-10.6g", x.GPUs, unit, x.Time)
+		took := ""
 		if x.Seconds != nil {
-			a.printf("  %-8s", round(seconds(*x.Seconds)))
+			took = round(seconds(*x.Seconds))
 		}
-		if x.Ways > 0 {
-			a.printf("  p=%d", x.Ways)
-		}
-		a.printf("  loss %s  batch %d x %d steps", lossText(x), x.Batch, x.Steps)
+		a.printf("    %3d GPUs  %-10s %-8s  loss %s  batch %d x %d steps", x.GPUs, when(x.Time), took, lossText(x), x.Batch, x.Steps)
 		if x.Epochs > 0 {
 			a.printf(" (%.4g epochs)", x.Epochs)
 		}
 		a.printf("  %s\n", x.Name)
 	}
 }
+
+func equivalentText(t float64) string { return fmt.Sprintf("T=%.6g", t) }
+
+func secondText(t float64) string { return round(seconds(t)) }
 
 func lossText(x *frontier.Point) string {
 	text := fmt.Sprintf("%.4f", x.Loss)
@@ -346,10 +354,40 @@ func (a *app) planFrontier(c *cobra.Command, list, records []string, f *frontier
 		a.notef("%s", w)
 	}
 	if len(list) > 0 {
-		next := append(append([]string{}, list...), fmt.Sprintf("train.batch=%d", adv.Best.Batch), fmt.Sprintf("train.steps=%d", adv.Best.Steps))
-		a.printf("next    refrain train %s   # and the other settings of %s\n", shellWords(next), adv.Best.Name)
+		a.printf("next    refrain train %s\n", shellWords(repeat(list, adv.Best)))
 	}
 	return nil
+}
+
+// repeat is the command line that trains a configuration as the run of x was: with the
+// settings of its cell, or, of a run folder by itself, with its batch and length.
+func repeat(list []string, x *frontier.Point) []string {
+	words := strings.Fields(x.Name)
+	for _, w := range words {
+		if !strings.Contains(w, "=") || strings.ContainsRune(w, '/') {
+			words = []string{fmt.Sprintf("train.batch=%d", x.Batch), fmt.Sprintf("train.steps=%d", x.Steps)}
+			break
+		}
+	}
+	lengths := []string{"train.epochs", "train.tokens", "train.steps"}
+	key := func(w string) string { k, _, _ := strings.Cut(w, "="); return k }
+	set := map[string]bool{}
+	for _, w := range words {
+		set[key(w)] = true
+	}
+	own := slices.ContainsFunc(lengths, func(k string) bool { return set[k] }) // of two lengths only one may stand
+	out := list[:1:1]
+	for _, w := range list[1:] {
+		if !set[key(w)] && !(own && slices.Contains(lengths, key(w))) {
+			out = append(out, w)
+		}
+	}
+	for _, k := range lengths {
+		if own && !set[k] {
+			out = append(out, k+"=null")
+		}
+	}
+	return append(out, words...)
 }
 
 // adviceText words a point for a plan.

@@ -71,8 +71,26 @@ func TestRow32And33FrontierCommand(t *testing.T) {
 		t.Fatal(err)
 	}
 	code, text, msg = cli("", "plan", conf, "--records", out, "--gpus", "2", "--deadline", "1h", "--step-ms", "10")
-	if code != 0 || !strings.Contains(text, "next    refrain train") {
-		t.Errorf("exit %d: %s%s", code, text, msg)
+	_, next, found := strings.Cut(text, "next    refrain ")
+	if code != 0 || !found {
+		t.Fatalf("exit %d: %s%s", code, text, msg)
+	}
+	// The line can be typed, and trains the run again: what plan says of it is the cell.
+	if code, text, msg := cli("", append([]string{"plan"}, words(strings.TrimPrefix(strings.TrimSpace(next), "train "))...)...); code != 0 {
+		t.Errorf("%s: exit %d: %s%s", next, code, text, msg)
+	}
+	for _, c := range []struct{ name, want string }{
+		{"train.batch=4 optim.lr=0.01", "run.yaml x=1 train.batch=4 optim.lr=0.01"},
+		{"train.tokens=9", "run.yaml x=1 train.epochs=null train.steps=null train.tokens=9"},
+		{"runs/a", "run.yaml x=1 train.epochs=null train.tokens=null train.batch=8 train.steps=30"},
+	} {
+		list := []string{"run.yaml", "x=1", "train.batch=2"}
+		if c.name == "train.tokens=9" {
+			list = []string{"run.yaml", "x=1", "train.epochs=3"}
+		}
+		if got := strings.Join(repeat(list, &frontier.Point{Name: c.name, Batch: 8, Steps: 30}), " "); got != c.want {
+			t.Errorf("%s: %s instead of %s", c.name, got, c.want)
+		}
 	}
 
 	// Other documents, and what the command line must not say.

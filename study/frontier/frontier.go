@@ -27,8 +27,8 @@ type Run struct {
 	Loss   float64 `json:"loss"`             // of the validation set, nats a token; mean over seeds
 	SD     float64 `json:"sd,omitempty"`     // over seeds; 0 for one
 	Seeds  int     `json:"seeds"`
-	// Prefix says that the schedule went on after Steps: the loss of a model whose learning
-	// rate had not come down yet, which is higher than that of a run of that length.
+	// Prefix says that the schedule went on after Steps: the loss is that of a model whose
+	// learning rate had not come down, a biased stand-in for a run of that length.
 	Prefix bool     `json:"prefix,omitempty"`
 	From   []string `json:"from"` // run folders or records, one a seed
 }

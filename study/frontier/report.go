@@ -284,7 +284,7 @@ func warnings(runs []Run) []string {
 		out = append(out, fmt.Sprintf("points have from %d to %d seeds; those with few are chosen by luck more often", fewest, most))
 	}
 	if prefixes > 0 {
-		out = append(out, fmt.Sprintf("%d of %d points are prefixes of longer schedules: a run that was planned for that length would have ended lower", prefixes, len(runs)))
+		out = append(out, fmt.Sprintf("%d of %d points are prefixes of longer schedules, whose learning rate had not come down: biased stand-ins for runs of that length", prefixes, len(runs)))
 	}
 	return out
 }
