@@ -54,6 +54,8 @@ func questions() []question {
 		{"e", "Does packing anew every epoch beat a new order of the same rows, and that the same rows in the same order, at two batch sizes?", scope.wantOrders, scope.answerOrders, func(t *table) bool { return t.orders != nil }},
 		{"f", "With everything else tuned for each batch, is a middle batch the best?", scope.wantBatches, scope.answerBatches, func(t *table) bool { return t.batches != nil }},
 		{"g", "Does decay of the embedding help, and does tying it to the head, tuned by itself?", scope.wantTying, scope.answerTying, func(t *table) bool { return t.decayed != nil }},
+		{"h", "Is a student of text that an ensemble's members wrote, or that one member wrote, beside the real text, better than the best single model?", scope.wantStudents, scope.answerStudents, func(t *table) bool { return t.students != nil }},
+		{"i", "With half the steps of the usual recipe, do more devices reach a lower loss, by a larger batch?", scope.wantFrontier, scope.answerFrontier, func(t *table) bool { return t.batches != nil }},
 	}
 }
 
@@ -61,13 +63,17 @@ func questions() []question {
 // equal answers.
 func (f *Form) Answers(r *Results) []*Answer {
 	out := []*Answer{}
-	for _, s := range f.scopes(r) {
+	for i, s := range f.scopes(r) {
 		for _, q := range questions() {
-			if !q.asked(s.t) {
-				continue
-			}
 			a := &Answer{ID: q.id, Corpus: s.corpus, Question: q.text, Verdict: NotAnswered, Effects: []Effect{}, Notes: []string{}, Tables: []report.Table{}}
-			q.answer(s, a)
+			switch {
+			case q.asked(s.t):
+				q.answer(s, a)
+			case i > 0:
+				continue // fewer questions are asked of further corpora
+			default:
+				a.fail("the form %s leaves this question out", f.Name)
+			}
 			out = append(out, a)
 		}
 	}

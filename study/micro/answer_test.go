@@ -28,18 +28,24 @@ func TestAnswersOfAWorldAsExpected(t *testing.T) {
 			t.Errorf("(%s) on %s: %s", a.ID, a.Corpus, a.Text)
 		}
 	}
-	orders := answerOf(t, f, r, "e")
+	orders, missed := answerOf(t, f, r, "e"), 0
 	for _, e := range orders.Effects {
 		want := map[string]float64{"fixed minus repack": 0.10, "reshuffle minus repack": 0.05, "fixed minus reshuffle": 0.05}[e.Name[strings.Index(e.Name, ": ")+2:]]
 		if strings.HasPrefix(e.Name, "gain") {
 			want = 0
 		}
-		if math.Abs(e.Difference-want) > 0.012 || e.Interval[0] > want || e.Interval[1] < want {
+		if math.Abs(e.Difference-want) > 0.012 {
 			t.Errorf("%s: %v, put in %.2f", e.Name, e, want)
+		}
+		if e.Interval[0] > want || e.Interval[1] < want {
+			missed++
 		}
 		if e.Pairs != 6 || len(e.ByPool) != 2 || e.Documents != 110 {
 			t.Errorf("%s: %d pairs, %d pools, %d documents", e.Name, e.Pairs, len(e.ByPool), e.Documents)
 		}
+	}
+	if n := len(orders.Effects); n != 10 || missed > 2 { // of intervals that hold 95 of 100
+		t.Errorf("%d of %d intervals miss what was put in", missed, n)
 	}
 	if b := answerOf(t, f, r, "b"); !strings.Contains(b.Text, "is 3.2, 32 times 0.1") {
 		t.Errorf("the tuned decay: %s", b.Text)
@@ -84,7 +90,7 @@ func TestAnswersOfAnOppositeWorld(t *testing.T) {
 	}
 	f := form(t, "short")
 	r := simulate(t, f, w, "go")
-	for id, want := range map[string]Verdict{"a": Shown, "b": Partly, "c": Opposite, "d": NotShown, "e": Partly, "f": Shown, "g": Partly} {
+	for id, want := range map[string]Verdict{"a": Shown, "b": Partly, "c": Opposite, "d": NotShown, "e": Partly, "f": Shown, "g": Partly, "i": Shown} {
 		if a := answerOf(t, f, r, id); a.Verdict != want {
 			t.Errorf("(%s) is not %s: %s", id, want, a.Text)
 		}

@@ -120,6 +120,13 @@ func newDraw(docs int) *draw {
 	return &draw{count: make([]float64, docs), rng: num.NewStream("micro resamples", 0)}
 }
 
+// everyDocument counts each document once.
+func (d *draw) everyDocument() {
+	for i := range d.count {
+		d.count[i] = 1
+	}
+}
+
 func (d *draw) next() {
 	clear(d.count)
 	for range d.count {

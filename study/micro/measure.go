@@ -7,12 +7,14 @@ import (
 	"errors"
 	"fmt"
 	"path/filepath"
+	"time"
 
 	"refrain/internal/fsx"
 	"refrain/internal/par"
 	"refrain/internal/run"
 	"refrain/store"
 	"refrain/study/ensemble"
+	"refrain/study/generate"
 )
 
 // cached returns what the file of that name holds, or what make gives, which it then
@@ -162,6 +164,39 @@ func (w *work) member(ctx context.Context, m *Model) (ensemble.Member, error) {
 	policy := s.Options.Policy
 	weights := x.Weights
 	return ensemble.Member{Name: dir, Model: x.Config, Policy: policy, Weights: func(context.Context) ([]float32, error) { return weights, nil }}, s.Close()
+}
+
+// textSeed is that of generated documents.
+const textSeed = 1
+
+// write makes a store of generated documents, or finds it there.
+func (w *work) write(ctx context.Context, x wantText) (*Text, error) {
+	r := generate.Request{
+		Out: w.store(x.Corpus, x.Name), Mode: generate.Pool, Tokens: x.Tokens, Temperature: 1, Seed: textSeed, Threads: w.threads(), Reuse: true,
+		Overrides: []string{"data.store=" + w.store(x.Corpus, trainStore), "data.val=" + w.store(x.Corpus, valStore)},
+		Progress: func(documents, tokens int64) {
+			w.o.Tick("[%5.0fs] %d of %d tokens in %d documents", time.Since(w.start).Seconds(), tokens, x.Tokens, documents)
+		},
+	}
+	t := &Text{Corpus: x.Corpus, Name: x.Name, Recipe: x.Teacher.Label(), Teachers: []string{}}
+	if x.Members == 1 {
+		r.Mode = generate.Single
+	}
+	for seed := range uint64(x.Members) {
+		m := w.r.model(x.Teacher, seed)
+		if !m.well() {
+			return nil, fmt.Errorf("%s seed %d did not train well and cannot teach", x.Teacher.Label(), seed)
+		}
+		r.Runs = append(r.Runs, w.runDir(m))
+		t.Teachers = append(t.Teachers, m.Run)
+	}
+	w.o.Say("generate   %d tokens by %d models of %s", x.Tokens, x.Members, x.Teacher.Label())
+	out, err := generate.Run(ctx, r)
+	if err != nil {
+		return nil, fmt.Errorf("text of %d models: %w", x.Members, err)
+	}
+	t.Documents, t.Tokens, t.Fingerprint = out.Documents, out.Tokens, out.Fingerprint
+	return t, nil
 }
 
 // withData gives f the rows of a split.

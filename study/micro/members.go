@@ -255,37 +255,39 @@ func (s scope) limits(a *Answer, best Point) string {
 	}
 	tokens := s.r.corpus(s.corpus).TestTokens
 	d := newDraw(len(tokens))
-	ends := func(size []fit.Point) (members, single float64, err error) {
+	curve := func(pool func(i int) int) []fit.Point {
 		points := make([]fit.Point, s.t.members)
 		for k := range points {
 			points[k].X = float64(k + 1)
-			for _, c := range curves {
+		}
+		for i := range curves {
+			c := curves[pool(i)]
+			for k := range points {
 				points[k].Loss += d.loss(c[k], tokens) / float64(len(curves))
 			}
 		}
-		m, err := fit.Quick(points, fit.Ensemble)
-		if err != nil {
-			return 0, 0, err
-		}
-		n, err := fit.Quick(size, fit.Params)
-		return m.E, n.E, err
+		return points
 	}
-	for i := range d.count {
-		d.count[i] = 1
+	d.everyDocument()
+	members, err := fit.Fit(curve(func(i int) int { return i }), fit.Options{Start: fit.Ensemble})
+	if err != nil || members.Broken {
+		a.Verdict = all(a.Verdict, NotShown)
+		return "The limit over members is not known, because its law is broken."
 	}
-	members, overSize, err := ends(l.points)
 	var diffs []float64
 	for range resamples {
 		d.next()
-		m, n, e := ends(l.draw(d, tokens))
-		if err = e; err != nil {
-			break
+		m, err := fit.Quick(curve(func(int) int { return d.below(len(curves)) }), fit.Ensemble)
+		if err != nil {
+			a.note("limits: %v", err)
+			return ""
 		}
-		diffs = append(diffs, m-n)
-	}
-	if err != nil {
-		a.note("limits: %v", err)
-		return ""
+		n, err := fit.Quick(l.draw(d, tokens), fit.Params)
+		if err != nil {
+			a.note("limits: %v", err)
+			return ""
+		}
+		diffs = append(diffs, m.E-n.E)
 	}
 	in := fit.Middle(slices.Clone(diffs), level)
 	verdict := NotShown
@@ -296,7 +298,7 @@ func (s scope) limits(a *Answer, best Point) string {
 		verdict = Opposite
 	}
 	a.Verdict = all(a.Verdict, verdict)
-	return fmt.Sprintf("Limits (%s): %.3f over members against %.3f of single models over size, a difference of %+.3f [%+.3f, %+.3f].", verdict, members, overSize, members-overSize, in[0], in[1])
+	return fmt.Sprintf("Limits (%s): %.3f over members against %.3f of single models over size, a difference of %+.3f [%+.3f, %+.3f].", verdict, members.E, l.law.E, members.E-l.law.E, in[0], in[1])
 }
 
 // anySize holds the ensemble against every size that was trained, which takes no law.

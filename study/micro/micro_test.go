@@ -50,6 +50,7 @@ func tinyForm() *Form {
 			orders: []string{"fixed", "reshuffle"}, orderBatch: 16,
 			batches: []batchTable{{4, []trial{{2, 1e-2, 0.8, 0, 0}}}, {16, []trial{{2, 1e-2, 0.8, 0, 0}}}},
 			decayed: []trial{{2, 1e-2, 0.8, 0.8, 0}}, tied: []trial{{2, 1e-2, 0.8, 0, 2}}, tiedDecayed: []trial{{2, 1e-2, 0.8, 0.8, 2}},
+			students: &students{fraction: 0.5, tokens: 2048, decays: []float64{usualDecay}},
 		},
 		again: table{
 			seeds: 2, pools: 1,
@@ -200,7 +201,7 @@ func TestStudyOfTwoCorporaKilledAndStopped(t *testing.T) {
 	}
 	o = tinyOptions(calm)
 	o.Corpora = o.Corpora[:1]
-	o.Form.main.orders, o.Form.main.batches, o.Form.main.decayed, o.Form.main.members = nil, nil, nil, 0
+	o.Form.main.orders, o.Form.main.batches, o.Form.main.decayed, o.Form.main.students, o.Form.main.members = nil, nil, nil, nil, 0
 	alone, err := Run(t.Context(), o)
 	if err != nil {
 		t.Fatal(err)

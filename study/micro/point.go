@@ -30,6 +30,10 @@ type Point struct {
 	Embed  float64 `json:"embedding_decay"` // of an untied embedding, or of the matrix that is both
 	Tied   bool    `json:"tied"`
 	TiedLR float64 `json:"tied_lr"` // of a matrix that is both, as a multiple of LR; 0 when untied
+	// Text names generated documents, of which Fraction of the rows are; epochs count
+	// passes over the others.
+	Text     string  `json:"text,omitempty"`
+	Fraction float64 `json:"fraction,omitempty"`
 }
 
 // Label words the recipe without corpus and pool.
@@ -40,6 +44,9 @@ func (p Point) Label() string {
 	}
 	if p.Tied {
 		s += fmt.Sprintf(" tied at %g x lr", p.TiedLR)
+	}
+	if p.Text != "" {
+		s += fmt.Sprintf(" with %g %% of %s", 100*p.Fraction, p.Text)
 	}
 	return s
 }
@@ -62,7 +69,8 @@ func (s size) settings() string {
 
 // settings are the keys of the configuration that the point sets, always the same ones in
 // the same order, so that one point is one cell.
-func (p Point) settings(sizes []size, pools int) ([]study.Setting, error) {
+// text is the store of the point's generated documents.
+func (p Point) settings(sizes []size, pools int, text string) ([]study.Setting, error) {
 	var list []string
 	for _, s := range sizes {
 		if s.Name == p.Size {
@@ -80,6 +88,9 @@ func (p Point) settings(sizes []size, pools int) ([]study.Setting, error) {
 		list = append(list, "model.tie=true", "optim.tied_decay="+g(p.Embed), "optim.lr_mul.tied="+g(p.TiedLR))
 	} else {
 		list = append(list, "optim.embedding_decay="+g(p.Embed))
+	}
+	if p.Text != "" {
+		list = append(list, "data.synthetic.store="+text, "data.synthetic.fraction="+g(p.Fraction))
 	}
 	var out []study.Setting
 	for _, x := range list {

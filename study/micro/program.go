@@ -56,6 +56,8 @@ type table struct {
 	orderBatch int
 	// embeddings: decayed, tied, tied and decayed; nil leaves the question out.
 	decayed, tied, tiedDecayed []trial
+	// students learn from text that members wrote; nil leaves the question out.
+	students *students
 }
 
 type sizeTable struct {
@@ -145,6 +147,7 @@ func shortTable() table {
 		tiedDecayed: []trial{
 			{16, 4e-3, 3.2, 1.6, 2.5}, {32, 4e-3, 3.2, 0.8, 2.5}, {32, 4e-3, 3.2, 1.6, 2.5}, {32, 4e-3, 3.2, 1.6, 5}, {32, 4e-3, 6.4, 1.6, 2.5},
 		},
+		students: &students{fraction: 0.75, tokens: 8 * 65536, decays: []float64{usualDecay, 0.8}},
 	}
 }
 
@@ -194,10 +197,19 @@ type wantEnsemble struct {
 	Weights bool // fit weights as well
 }
 
+// wantText is documents that the first so many models of a recipe write, in equal shares.
+type wantText struct {
+	Corpus, Name string
+	Teacher      Point
+	Members      int
+	Tokens       int64
+}
+
 // demand is all that the program asks for, given what is known by now.
 type demand struct {
 	models    []want
 	ensembles []wantEnsemble
+	texts     []wantText
 }
 
 // model asks for one, once; measured if anybody wants it so.
@@ -272,8 +284,10 @@ func (s scope) try(d *demand, points []Point) {
 }
 
 // confirm asks for a recipe with all seeds on all pools, to be reported.
-func (s scope) confirm(d *demand, p Point) {
-	for _, pool := range s.pools() {
+func (s scope) confirm(d *demand, p Point) { s.confirmOn(d, p, s.pools()) }
+
+func (s scope) confirmOn(d *demand, p Point, pools []int) {
+	for _, pool := range pools {
 		for seed := range uint64(s.t.seeds) {
 			d.model(want{p.in(pool), seed, true})
 		}

@@ -34,6 +34,18 @@ type Results struct {
 	Corpora   []Corpus    `json:"corpora"`
 	Models    []*Model    `json:"models"`    // by point and seed
 	Ensembles []*Ensemble `json:"ensembles"` // by point
+	Texts     []*Text     `json:"texts"`     // by corpus and name
+}
+
+// Text is a store of documents that models generated.
+type Text struct {
+	Corpus      string   `json:"corpus"`
+	Name        string   `json:"name"`
+	Teachers    []string `json:"teachers"` // runs, each of which wrote an equal share
+	Recipe      string   `json:"recipe"`   // of the teachers
+	Documents   int64    `json:"documents"`
+	Tokens      int64    `json:"tokens"`
+	Fingerprint string   `json:"fingerprint"`
 }
 
 // Corpus says what was read and how it was split.
@@ -128,6 +140,16 @@ func (r *Results) ensemble(p Point) *Ensemble {
 	return nil
 }
 
+// text returns the generated documents of that name, or nil.
+func (r *Results) text(corpus, name string) *Text {
+	for _, x := range r.Texts {
+		if x.Corpus == corpus && x.Name == name {
+			return x
+		}
+	}
+	return nil
+}
+
 // well says that the model may be compared with others.
 func (m *Model) well() bool { return m != nil && m.Status == study.Done && m.Val != nil }
 
@@ -136,10 +158,11 @@ func (r *Results) sort() {
 	order := func(a, b Point) int {
 		return cmp.Or(cmp.Compare(a.Corpus, b.Corpus), cmp.Compare(a.Pool, b.Pool), cmp.Compare(a.Size, b.Size), cmp.Compare(a.Order, b.Order),
 			cmp.Compare(a.Batch, b.Batch), cmp.Compare(a.Epochs, b.Epochs), cmp.Compare(a.LR, b.LR), cmp.Compare(a.Decay, b.Decay),
-			cmp.Compare(a.Embed, b.Embed), cmp.Compare(a.TiedLR, b.TiedLR))
+			cmp.Compare(a.Embed, b.Embed), cmp.Compare(a.TiedLR, b.TiedLR), cmp.Compare(a.Text, b.Text), cmp.Compare(a.Fraction, b.Fraction))
 	}
 	slices.SortFunc(r.Models, func(a, b *Model) int { return cmp.Or(order(a.Point, b.Point), cmp.Compare(a.Seed, b.Seed)) })
 	slices.SortFunc(r.Ensembles, func(a, b *Ensemble) int { return order(a.Point, b.Point) })
+	slices.SortFunc(r.Texts, func(a, b *Text) int { return cmp.Or(cmp.Compare(a.Corpus, b.Corpus), cmp.Compare(a.Name, b.Name)) })
 }
 
 // Encode is the file of results: a line a record, so that a difference between two files
@@ -147,7 +170,7 @@ func (r *Results) sort() {
 func (r *Results) Encode() ([]byte, error) {
 	r.sort()
 	head := *r
-	head.Models, head.Ensembles = nil, nil
+	head.Models, head.Ensembles, head.Texts = nil, nil, nil
 	out, err := json.Marshal(head)
 	if err != nil {
 		return nil, err
@@ -159,6 +182,7 @@ func (r *Results) Encode() ([]byte, error) {
 	}{
 		{"models", len(r.Models), func(i int) any { return r.Models[i] }},
 		{"ensembles", len(r.Ensembles), func(i int) any { return r.Ensembles[i] }},
+		{"texts", len(r.Texts), func(i int) any { return r.Texts[i] }},
 	} {
 		lines := []byte(`"` + list.key + `":[`)
 		for i := range list.n {
@@ -209,7 +233,7 @@ func (r *Results) check() error {
 		if m.Test != nil && len(m.Test) != len(c.TestTokens) {
 			return fmt.Errorf("run %s has losses of %d documents, the corpus %s has %d", m.Run, len(m.Test), c.Name, len(c.TestTokens))
 		}
-		where := fmt.Sprint(m.Corpus, m.Pool)
+		where := fmt.Sprint(m.Corpus, m.Pool, m.Text, m.Fraction)
 		a := first[where]
 		if a == nil {
 			a = m
@@ -225,7 +249,7 @@ func (r *Results) check() error {
 			what, a, b string
 			skip       bool
 		}{
-			{"training documents (data_hash) in one pool", a.DataHash, m.DataHash, a.Pool != m.Pool},
+			{"training documents (data_hash) in one pool", a.DataHash, m.DataHash, a.Pool != m.Pool || a.Text != m.Text || a.Fraction != m.Fraction},
 			{"tokenizer", a.TokenizerHash, m.TokenizerHash, false},
 			{"validation documents", a.ValHash, m.ValHash, false},
 			{"code", a.Code, m.Code, false},

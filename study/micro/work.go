@@ -184,7 +184,7 @@ func (w *work) cell(p Point, seed uint64) (*study.Cell, error) {
 	if c := w.cells[key]; c != nil {
 		return c, nil
 	}
-	settings, err := p.settings(w.form.text.sizes, w.form.text.pools)
+	settings, err := p.settings(w.form.text.sizes, w.form.text.pools, w.store(p.Corpus, p.Text))
 	if err != nil {
 		return nil, err
 	}
@@ -229,6 +229,12 @@ func (w *work) all(ctx context.Context) error {
 			continue
 		}
 		if more, err = w.ensembles(ctx, d); err != nil || more {
+			if err != nil {
+				return err
+			}
+			continue
+		}
+		if more, err = w.texts(ctx, d); err != nil || more {
 			if err != nil {
 				return err
 			}
@@ -385,6 +391,25 @@ func (w *work) ensembles(ctx context.Context, d *demand) (more bool, err error) 
 		} else {
 			w.r.Ensembles = append(w.r.Ensembles, e)
 		}
+		more = true
+	}
+	return more, nil
+}
+
+// texts has members write what students read.
+func (w *work) texts(ctx context.Context, d *demand) (more bool, err error) {
+	for _, x := range d.texts {
+		if w.r.text(x.Corpus, x.Name) != nil {
+			continue
+		}
+		if err := w.stopped(ctx); err != nil {
+			return false, err
+		}
+		t, err := w.write(ctx, x)
+		if err != nil {
+			return false, err
+		}
+		w.r.Texts = append(w.r.Texts, t)
 		more = true
 	}
 	return more, nil

@@ -30,7 +30,7 @@ func millions(p Point) float64 {
 func usualWorld() world {
 	lg := func(x, of float64) float64 { return math.Log2(x / of) }
 	return world{
-		noise: 0.004,
+		noise: 0.002,
 		loss: func(p Point, members int) float64 {
 			bestDecay := 3.2 * float64(p.Batch) / 8
 			over := math.Max(0, lg(float64(p.Epochs), 8)+lg(bestDecay, p.Decay)*0.2-0.5) // overfitting
@@ -48,6 +48,9 @@ func usualWorld() world {
 			}
 			if p.Tied {
 				l -= 0.03
+			}
+			if p.Text != "" { // what members wrote keeps them from overfitting
+				return 4.35 + 0.05*math.Sqrt(math.Abs(float64(len(p.Text)-15)))
 			}
 			// Members that are less decayed differ more.
 			gain := 0.2 + 0.12*math.Max(0, lg(bestDecay, p.Decay))
@@ -95,6 +98,12 @@ func simulate(t *testing.T, f *Form, w world, corpora ...string) *Results {
 				more = true
 			}
 		}
+		for _, x := range d.texts {
+			if r.text(x.Corpus, x.Name) == nil {
+				r.Texts = append(r.Texts, &Text{Corpus: x.Corpus, Name: x.Name, Tokens: x.Tokens, Documents: 400, Recipe: x.Teacher.Label()})
+				more = true
+			}
+		}
 		for _, x := range d.ensembles {
 			if old := r.ensemble(x.Point); old == nil {
 				r.Ensembles = append(r.Ensembles, w.ensemble(r, x))
@@ -115,7 +124,7 @@ func key(p Point) uint64 { return num.Key(fmt.Sprintf("%+v", p)) }
 
 func (w world) model(f *Form, r *Results, x want) *Model {
 	m := &Model{Point: x.Point, Seed: x.Seed, Run: fmt.Sprintf("runs/%016x-%d", key(x.Point), x.Seed), Status: study.Done}
-	m.DataHash, m.ValHash, m.TokenizerHash, m.Code = fmt.Sprint("data of ", x.Corpus, x.Pool), "val of "+x.Corpus, "tokenizer of "+x.Corpus, "code"
+	m.DataHash, m.ValHash, m.TokenizerHash, m.Code = fmt.Sprint("data of ", x.Corpus, x.Pool, x.Text), "val of "+x.Corpus, "tokenizer of "+x.Corpus, "code"
 	for _, s := range f.text.sizes {
 		if s.Name == x.Size {
 			m.Params = 2*f.text.vocab*s.Dim + s.Layers*(4*s.Dim*s.Dim+3*s.Dim*s.Hide)
@@ -177,11 +186,14 @@ func referenceSeconds(f *Form, r *Results) (total float64) {
 	const rate, testTokens, valTokens = 62_000.0, 165_000.0, 125_000.0
 	times := map[string]float64{"XXS": 0.5, "XS": 1, "S": 2.1, "M": 3.9}
 	for _, m := range r.Models {
-		tokens := float64(m.Epochs)*float64(f.text.unique) + valTokens/3
+		tokens := float64(m.Epochs)*float64(f.text.unique)/(1-m.Fraction) + valTokens/3
 		if m.Test != nil {
 			tokens += testTokens / 3
 		}
 		total += times[m.Size] * tokens / rate
+	}
+	for _, x := range r.Texts { // a forward pass a token, in products that are a few rows tall
+		total += float64(x.Tokens) / rate
 	}
 	for _, e := range r.Ensembles { // a forward pass and about as much for the sums over logits
 		total += times[e.Size] * float64(len(e.Seeds)) * (testTokens + valTokens) * 2 / 3 / rate
