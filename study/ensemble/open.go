@@ -5,9 +5,6 @@ import (
 	"encoding/hex"
 	"errors"
 	"fmt"
-	"os"
-	"path/filepath"
-	"runtime"
 	"strings"
 
 	"refrain/internal/run"
@@ -26,37 +23,19 @@ type opened struct {
 
 // openMember finds the checkpoint of path, verifies all of it, and lets its weights go.
 func openMember(ctx context.Context, path string, overrides []string) (*opened, error) {
-	m, err := run.LoadModel(ctx, path)
+	m, err := run.Open(ctx, path, overrides)
 	if err != nil {
 		return nil, fmt.Errorf("member %s: %w", path, err)
 	}
-	m.Weights = nil
-	runtime.GC() // the checkpoint lay in memory whole, with its optimizer
-	if m.Report != nil && len(m.Report.Skipped) > 0 {
-		return nil, dataError("member %s: %v; this would be an older model than was trained: restore it, or name the checkpoint %s if that is meant", path, m.Report, m.Path)
-	}
-	o := &opened{path: path, m: m}
-	// A checkpoint lies in RUN/ckpt/STEP.
-	if dir := filepath.Dir(filepath.Dir(filepath.Clean(m.Path))); isRun(dir) && filepath.Base(filepath.Dir(filepath.Clean(m.Path))) == run.CkptDir {
-		r, err := config.Load(filepath.Join(dir, run.ConfigFile), overrides)
-		if err != nil {
-			return nil, fmt.Errorf("member %s: %w", path, err)
-		}
-		o.conf = &r.Config
-	}
+	o := &opened{path: path, m: m.Model, conf: m.Conf}
 	o.Member = Member{Name: path, Model: m.Config, Weights: func(ctx context.Context) ([]float32, error) {
-		w, err := run.ReadWeights(ctx, m)
+		w, err := run.ReadWeights(ctx, m.Model)
 		if err != nil {
 			return nil, fmt.Errorf("member %s: %w", path, err)
 		}
 		return w, nil
 	}}
 	return o, nil
-}
-
-func isRun(dir string) bool {
-	_, err := os.Stat(filepath.Join(dir, run.RunFile))
-	return err == nil
 }
 
 // openAll opens the members and checks that they belong together.

@@ -4,9 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"os"
 	"path/filepath"
-	"runtime"
 
 	"refrain/internal/fsx"
 	"refrain/internal/run"
@@ -27,31 +25,21 @@ type opened struct {
 
 // openTeacher finds the checkpoint of path, verifies all of it, and lets its weights go.
 func openTeacher(ctx context.Context, path string, overrides []string) (*opened, error) {
-	m, err := run.LoadModel(ctx, path)
+	m, err := run.Open(ctx, path, overrides)
 	if err != nil {
 		return nil, fmt.Errorf("teacher %s: %w", path, err)
 	}
-	m.Weights = nil
-	runtime.GC() // the checkpoint lay in memory whole, with its optimizer
-	if m.Report != nil && len(m.Report.Skipped) > 0 {
-		return nil, dataError("teacher %s: %v; this would be an older model than was trained: restore it, or name the checkpoint %s if that is meant", path, m.Report, m.Path)
-	}
-	o := &opened{path: path, m: m, vocab: m.Config.Vocab}
+	o := &opened{path: path, m: m.Model, conf: m.Conf, vocab: m.Config.Vocab}
 	o.Name, o.Model = filepath.Base(m.Path), m.Config
-	// A checkpoint lies in RUN/ckpt/STEP.
-	if dir := filepath.Dir(filepath.Dir(filepath.Clean(m.Path))); isRun(dir) && filepath.Base(filepath.Dir(filepath.Clean(m.Path))) == run.CkptDir {
-		r, err := config.Load(filepath.Join(dir, run.ConfigFile), overrides)
+	if m.Run != "" {
+		dir, err := filepath.Abs(m.Run) // a run may be named "."
 		if err != nil {
 			return nil, fmt.Errorf("teacher %s: %w", path, err)
 		}
-		abs, err := filepath.Abs(dir) // a run may be named "."
-		if err != nil {
-			return nil, fmt.Errorf("teacher %s: %w", path, err)
-		}
-		o.conf, o.Name = &r.Config, filepath.Base(abs)
+		o.Name = filepath.Base(dir)
 	}
 	o.Weights = func(ctx context.Context) ([]float32, error) {
-		w, err := run.ReadWeights(ctx, m)
+		w, err := run.ReadWeights(ctx, m.Model)
 		if err != nil {
 			return nil, fmt.Errorf("teacher %s: %w", path, err)
 		}
@@ -59,11 +47,6 @@ func openTeacher(ctx context.Context, path string, overrides []string) (*opened,
 	}
 	o.findBoundary()
 	return o, nil
-}
-
-func isRun(dir string) bool {
-	_, err := os.Stat(filepath.Join(dir, run.RunFile))
-	return err == nil
 }
 
 // findBoundary reads from the store that the teacher was trained on what stands around
@@ -102,6 +85,9 @@ func dataError(format string, args ...any) error {
 func openAll(ctx context.Context, paths, overrides []string) (list []*opened, notes []string, err error) {
 	if len(paths) == 0 {
 		return nil, nil, errors.New("generate: no run was named")
+	}
+	if paths, err = run.Expand(paths); err != nil {
+		return nil, nil, err
 	}
 	if paths, err = run.Expand(paths); err != nil {
 		return nil, nil, err
