@@ -71,7 +71,7 @@ Exit codes: 0 done, 1 failed, 2 command line or configuration, 3 input refused,
 	group(c,
 		a.doctorCommand(), a.dataCommand(), a.tokenizerCommand(), a.configCommand(), a.planCommand(),
 		a.trainCommand(), a.evalCommand(), a.sampleCommand(), a.runsCommand(), a.profileCommand(), a.benchCommand(), a.sweepCommand(), a.fitCommand(), a.reportCommand(), a.demoCommand(),
-		a.ensembleCommand(), a.generateCommand(), a.frontierCommand(), a.studyCommand(),
+		a.ensembleCommand(), a.generateCommand(), a.distillCommand(), a.frontierCommand(), a.studyCommand(),
 	)
 	completeChoices(c)
 	return c

@@ -22,7 +22,11 @@ func (s *Setup) openTeachers(ctx context.Context) error {
 	o := &train.Distill{Weight: d.Weight, Temperature: d.Temperature, TopK: d.TopK}
 	h := sha256.New()
 	h.Write([]byte("refrain teachers 1\n"))
-	for _, path := range d.Teachers {
+	paths, err := Expand(d.Teachers)
+	if err != nil {
+		return fmt.Errorf("distill.teachers: %w", err)
+	}
+	for _, path := range paths {
 		m, err := loadModel(ctx, path, ckpt.LoadOptions{ModelOnly: true})
 		if err != nil {
 			return fmt.Errorf("distill.teachers: %s: %w", path, err)

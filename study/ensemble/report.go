@@ -12,6 +12,7 @@ import (
 
 	"refrain/internal/par"
 	"refrain/internal/run"
+	"refrain/store"
 	"refrain/study/fit"
 	"refrain/train/eval"
 )
@@ -127,40 +128,14 @@ func Measure(ctx context.Context, r Request) (rep *Report, err error) {
 	if err != nil {
 		return nil, err
 	}
-	dir := r.Val
-	if dir == "" {
-		dir = list[0].conf.Data.Val
-	}
-	val, data, err := openData(dir, r.Rows, list[0])
-	if err != nil {
-		return nil, fmt.Errorf("validation store: %w", err)
-	}
-	defer func() { err = errors.Join(err, val.Close()) }()
-	devs, err := run.OpenDevices(1, r.Threads, false)
+	b, done, err := open(r, list)
 	if err != nil {
 		return nil, err
 	}
-	defer func() { err = errors.Join(err, devs.Close()) }()
-	threads := r.Threads
-	if threads == 0 {
-		threads = runtime.GOMAXPROCS(0)
-	}
-	pool := par.New(threads)
-	defer pool.Close()
-	b := &measurement{r: r, list: list, data: data, o: Options{Device: devs[0], Pool: pool, Memory: r.Memory, Subsets: r.Subsets}}
-	if b.o.Memory == 0 {
-		b.o.Memory = DefaultMemory
-	}
-	for _, o := range list {
-		b.members = append(b.members, o.Member)
-	}
-	// A pass leaves its logits twice, on the device and in pinned memory.
-	pass := 8 * int64(data.T) * int64(list[0].m.Config.Vocab)
-	b.o.Rows = int(max(1, min(int64(list[0].conf.Eval.Batch), data.Set.Rows(), b.o.Memory/(4*pass))))
-	fp := val.Fingerprint()
-	b.rep = &Report{Store: dir, DataHash: hashText(fp), Seq: data.T, DocMask: data.DocMask, Varies: seedsOf(list), Warnings: append([]string{}, warnings...)}
+	defer func() { err = errors.Join(err, done()) }()
+	b.rep.Warnings = append(b.rep.Warnings, warnings...)
 	if r.FitOn != "" {
-		s, fitData, more, err := openFit(r, val, list)
+		s, fitData, more, err := openFit(r, b.val, list)
 		if err != nil {
 			return nil, fmt.Errorf("store to fit on: %w", err)
 		}
@@ -174,6 +149,44 @@ func Measure(ctx context.Context, r Request) (rep *Report, err error) {
 	return b.measure(ctx)
 }
 
+// open joins members with the rows they are measured on and a device. done ends both.
+func open(r Request, list []*opened) (b *measurement, done func() error, err error) {
+	dir := r.Val
+	if dir == "" {
+		dir = list[0].conf.Data.Val
+	}
+	val, data, err := openData(dir, r.Rows, list[0])
+	if err != nil {
+		return nil, nil, fmt.Errorf("validation store: %w", err)
+	}
+	devs, err := run.OpenDevices(1, r.Threads, false)
+	if err != nil {
+		return nil, nil, errors.Join(err, val.Close())
+	}
+	threads := r.Threads
+	if threads == 0 {
+		threads = runtime.GOMAXPROCS(0)
+	}
+	pool := par.New(threads)
+	done = func() error {
+		pool.Close()
+		return errors.Join(devs.Close(), val.Close())
+	}
+	b = &measurement{r: r, list: list, data: data, val: val, o: Options{Device: devs[0], Pool: pool, Memory: r.Memory, Subsets: r.Subsets}}
+	if b.o.Memory == 0 {
+		b.o.Memory = DefaultMemory
+	}
+	for _, o := range list {
+		b.members = append(b.members, o.Member)
+	}
+	// A pass leaves its logits twice, on the device and in pinned memory.
+	pass := 8 * int64(data.T) * int64(list[0].m.Config.Vocab)
+	b.o.Rows = int(max(1, min(int64(list[0].conf.Eval.Batch), data.Set.Rows(), b.o.Memory/(4*pass))))
+	fp := val.Fingerprint()
+	b.rep = &Report{Store: dir, DataHash: hashText(fp), Seq: data.T, DocMask: data.DocMask, Varies: seedsOf(list), Warnings: []string{}}
+	return b, done, nil
+}
+
 // measurement holds what an ensemble is measured with.
 type measurement struct {
 	r       Request
@@ -181,6 +194,7 @@ type measurement struct {
 	members []Member
 	data    Data
 	o       Options
+	val     *store.Store
 	rep     *Report
 	best    *Tally
 }

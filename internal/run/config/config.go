@@ -139,7 +139,7 @@ type Train struct {
 // KL(teachers || student). The teachers are the mean of their logits on the rows of the
 // run, and not their folders but their weights are part of what the run is.
 type Distill struct {
-	Teachers    []string `yaml:"teachers" weights:"no" doc:"run folders or checkpoints of the same tokenizer; empty = none"`
+	Teachers    []string `yaml:"teachers" weights:"no" doc:"run folders, RUN@cycles or checkpoints of the same tokenizer; empty = none"`
 	Weight      float64  `yaml:"weight" default:"0.5" hash:"changed" above:"0" max:"1" doc:"share of the teachers in the loss; the tokens have the rest"`
 	Temperature float64  `yaml:"temperature" default:"1" hash:"changed" above:"0" max:"100" doc:"that both predictions are softened by"`
 	TopK        int      `yaml:"top_k" default:"0" hash:"changed" min:"0" max:"1048576" doc:"only the likeliest tokens of the teachers, as parts of 1; 0 = all"`
