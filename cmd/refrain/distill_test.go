@@ -31,7 +31,8 @@ func distilled(t *testing.T, args ...string) (r distill.Report, out string) {
 // losses are those of ensemble and eval, the retention is their ratio, and the same command
 // again changes nothing. Self-distillation and learning from logits are other recipes of it.
 func TestRow26Distill(t *testing.T) {
-	_, _, runs := bordered(t, seed(1, 1), seed(2, 2))
+	plain, _, runs := bordered(t, seed(1, 1), seed(2, 2))
+	writeStore(t, filepath.Join(filepath.Dir(plain), "none", "val"), 32, 2)
 	conf := filepath.Join(runs[0], run.ConfigFile)
 	teachers := strings.Join(runs, ",")
 	t.Run("from documents", func(t *testing.T) { distillDocuments(t, conf, runs, teachers) })
