@@ -34,7 +34,8 @@ func (a *app) chainCommand() *cobra.Command {
 tokens alone; for every other one the member before it is the teacher: its loss is
 (1-w) * cross entropy + w * T^2 * KL(teacher || member), on the same rows. Members
 have seeds of their own, for initial weights and order (--vary). At the end stand
-the losses of the members and of all of them together, as refrain ensemble says it.
+the losses of the members and of all of them together, as refrain ensemble says it,
+without its asymptote: members that get better are no draws of one recipe.
 
 DIR gets the run folders member-1, member-2, ... After a stop the same command goes
 on, and with more --members it adds to a chain that is there. What a chain gives
@@ -96,13 +97,16 @@ func (a *app) chain(c *cobra.Command, r chain.Request, asJSON bool) error {
 		return a.studyStopped(err)
 	}
 	if out.Members[0].Val != nil {
-		ask := ensemble.Request{Subsets: ensemble.MostSubsets, Resamples: 200, Memory: ensemble.DefaultMemory}
+		ask := ensemble.Request{Subsets: ensemble.MostSubsets, Memory: ensemble.DefaultMemory, Rows: first.Config.Eval.Rows}
 		for _, m := range out.Members {
 			ask.Members = append(ask.Members, m.Run)
 		}
 		if out.Ensemble, err = ensemble.Measure(c.Context(), ask); err != nil {
 			return err
 		}
+		// A law over the number of members is one of draws of a recipe, and these get better
+		// from one to the next.
+		out.Ensemble.LogitLaw, out.Ensemble.ProbLaw = nil, nil
 	}
 	if asJSON {
 		return a.record("chain", out)

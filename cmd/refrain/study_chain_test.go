@@ -1,6 +1,7 @@
 package main
 
 import (
+	"math"
 	"os"
 	"path/filepath"
 	"strings"
@@ -16,10 +17,10 @@ import (
 func TestChain(t *testing.T) {
 	conf, dir := tiny(t), filepath.Join(t.TempDir(), "chain")
 	args := func(out string, more ...string) []string {
-		return append([]string{"study", "chain", conf, "-o", out, "--seed", "5", "--weight", "0.7", "train.epochs=1", "eval.every=0"}, more...)
+		return append([]string{"study", "chain", conf, "-o", out, "--seed", "5", "--weight", "0.7", "train.epochs=1", "eval.rows=8"}, more...)
 	}
 	whole := object[chainResult](t, 0, args(dir, "--members", "3")...)
-	if len(whole.Members) != 3 || whole.Weight != 0.7 || whole.Ensemble == nil || len(whole.Ensemble.Curve) != 3 {
+	if len(whole.Members) != 3 || whole.Weight != 0.7 || whole.Ensemble == nil || len(whole.Ensemble.Curve) != 3 || whole.Ensemble.LogitLaw != nil {
 		t.Fatalf("%+v", whole)
 	}
 	for i, m := range whole.Members {
@@ -30,6 +31,9 @@ func TestChain(t *testing.T) {
 		c := &r.Config
 		if m.Seed != 5+uint64(i) || c.Train.Seed != m.Seed || *c.Data.Seed != m.Seed || m.Val == nil || m.Steps == 0 {
 			t.Errorf("member %d: %+v", i+1, m)
+		}
+		if e := whole.Ensemble.Members[i]; math.Abs(e.Loss-*m.Val) > 1e-6 {
+			t.Errorf("member %d has the loss %v after its last step and %v in the ensemble", i+1, *m.Val, e.Loss)
 		}
 		if i == 0 && (len(c.Distill.Teachers) != 0 || m.Teacher != "") {
 			t.Errorf("the first member learned from %q", c.Distill.Teachers)
@@ -45,7 +49,7 @@ func TestChain(t *testing.T) {
 	if err := os.RemoveAll(second); err != nil {
 		t.Fatal(err)
 	}
-	code, _, msg := cli("", "train", conf, "--out", second, "--stop-after", "3", "train.epochs=1", "eval.every=0", "train.seed=6", "data.seed=6",
+	code, _, msg := cli("", "train", conf, "--out", second, "--stop-after", "3", "train.epochs=1", "eval.rows=8", "train.seed=6", "data.seed=6",
 		"distill.teachers=["+filepath.ToSlash(filepath.Join(other, "member-1"))+"]", "distill.weight=0.7")
 	if code != run.ExitResumable {
 		t.Fatalf("exit %d: %s", code, msg)
