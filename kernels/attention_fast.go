@@ -26,9 +26,13 @@ const attnRows = 96
 // stripFloats bounds a strip of scores to 512 KiB, by lower blocks for long rows.
 const stripFloats = 1 << 17
 
+// rowUnit divides the height of a block. Gradients of keys and values are sums over
+// blocks, so that a run would get other bits with another unit.
+const rowUnit = 6
+
 // blockRows is the height of blocks for rows of t positions.
 func blockRows(t int) int {
-	return min(attnRows, max(asm.MR, stripFloats/t/asm.MR*asm.MR))
+	return min(attnRows, max(rowUnit, stripFloats/t/rowUnit*rowUnit))
 }
 
 // heads is what both directions share: the shape, and what a worker needs for

@@ -11,7 +11,6 @@ import (
 
 	"refrain/gpu"
 	"refrain/gpu/host"
-	"refrain/kernels/asm"
 	"refrain/model"
 	"refrain/train"
 )
@@ -53,11 +52,9 @@ func TestNoiseInHalf(t *testing.T) {
 	}
 }
 
-// TestPlainBitsStay: a run without noise has the weights it had before there was any.
+// TestPlainBitsStay: a run without noise has the weights it had before there was any,
+// with every set of kernels.
 func TestPlainBitsStay(t *testing.T) {
-	if asm.Bits() != "assembly" {
-		t.Skip("the weights were written down with the assembly kernels")
-	}
 	r := newRig(t, tinyOptions(2), host.Config{Threads: 2})
 	res := r.run(6)
 	h := sha256.New()

@@ -10,7 +10,6 @@ import (
 
 	"refrain/gpu"
 	"refrain/internal/fsx"
-	"refrain/kernels/asm"
 	"refrain/model"
 	"refrain/stages/repack"
 	"refrain/train"
@@ -32,8 +31,8 @@ type state struct {
 	// have none and are f32.
 	Precision string `json:"precision,omitempty"`
 
-	// Bits is asm.Bits of the last steps, and not their kernel set, since equal states
-	// have equal files. Older checkpoints do not say.
+	// Bits is read and no longer written: "purego" in checkpoints of plain Go kernels
+	// that did not yet give the bits of all others.
 	Bits string `json:"bits,omitempty"`
 }
 
@@ -72,7 +71,7 @@ func (c *Checkpoints) Write(ctx context.Context, v *train.Save) (string, error) 
 	st := state{
 		Step: snap.Step, Horizon: c.s.Options.Steps, Stream: c.s.Feed.State(v.Window),
 		Chain: v.Chain.String(), Batch: c.s.Options.Batch, Shards: c.s.Options.Shards,
-		Precision: c.s.Options.Policy.String(), Bits: asm.Bits(),
+		Precision: c.s.Options.Policy.String(),
 	}
 	cfg, err := c.hfConfig()
 	if err != nil {
@@ -134,7 +133,8 @@ type Resume struct {
 	Weights []float32
 	M, V    []float32
 	Report  *ckpt.Report
-	Bits    string // asm.Bits of the steps so far; "" when the checkpoint does not say
+	// OwnBits is set where kernels computed the last steps that gave bits of their own.
+	OwnBits bool
 }
 
 // Latest loads the newest good checkpoint of this run. ckpt.ErrNone means that
@@ -181,7 +181,7 @@ func (c *Checkpoints) resume(l *ckpt.Loaded) (*Resume, error) {
 	if g != st.Step*int64(st.Batch) {
 		return nil, fmt.Errorf("state.json says step %d and window %d; with %d rows a step they cannot both be right", st.Step, g, st.Batch)
 	}
-	r := &Resume{Step: st.Step, Window: g, Bits: st.Bits}
+	r := &Resume{Step: st.Step, Window: g, OwnBits: st.Bits == "purego"}
 	if r.Chain, err = train.ParseChain(st.Chain); err != nil {
 		return nil, err
 	}

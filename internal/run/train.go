@@ -13,7 +13,6 @@ import (
 
 	"refrain/gpu"
 	"refrain/internal/fsx"
-	"refrain/kernels/asm"
 	"refrain/pipeline"
 	"refrain/stages/batch"
 	"refrain/stages/evals"
@@ -212,8 +211,8 @@ func (r *runner) begin(ctx context.Context) error {
 		j.Watch.Note(start.Report.String())
 	}
 	j.Watch.Note(fmt.Sprintf("resuming at step %d, window %d, epoch %.3f", start.Step, start.Window, r.s.Feed.Epochs(start.Window)))
-	if b := start.Bits; b != "" && b != asm.Bits() {
-		j.Watch.Note(fmt.Sprintf("the steps so far were computed by %s kernels, those to come by %s: what follows agrees with a run that never moved to within rounding, not to the bit (refrain doctor says why)", b, asm.Bits()))
+	if start.OwnBits {
+		j.Watch.Note("the steps so far were computed by plain Go kernels of an earlier version, which rounded otherwise than all kernels do now: what follows agrees with a run of that version to within rounding, not to the bit")
 	}
 	return nil
 }

@@ -8,7 +8,7 @@ const (
 	vectorName  = ""
 	vectorRows  = false
 	vectorLanes = 0
-	vectorTile  = generic6x16
+	vectorTile  = generic12x16
 	vector      = false
 	wide        = false
 	pairs16     = false

@@ -21,13 +21,10 @@
 //
 // All have the same meaning, described at each function, and each is a pure
 // function of its arguments: a reduction visits its lanes in an order that depends
-// on the length only. All but purego give the same bits: neon walks through its
-// lanes in eights, as avx2 does, and rounds at the same steps. (Only which NaN comes
-// out of a NaN, its sign and payload, is left to the processor.) The bits of purego
-// differ, because assembly sums eight to thirty-two lanes side by side and fuses
-// multiplications with additions, so a run must be resumed on the side it was
-// started on to get equal bits. Conversions to bfloat16 and products of bfloat16
-// ([Tiles16]) are the exception: they have the same bits everywhere.
+// on the length only. All give the same bits, so that a run may move from any set to
+// any other: neon and plain Go walk through lanes in eights, as avx2 does, and round
+// at the same steps, plain Go by multiply-adds that it fuses itself. (Only which NaN
+// comes out of a NaN, its sign and payload, is left to the processor.)
 //
 // With AVX-512 the float32 tile is 12x32 instead of 6x16, about twice as fast where
 // the processor has two units of that width. The tile of neon is 12x8; its speed has

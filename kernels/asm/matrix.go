@@ -4,7 +4,7 @@ import "fmt"
 
 // MR and NR are the rows and columns of the plain Go tile, which every build has.
 const (
-	MR = 6
+	MR = 12
 	NR = 16
 )
 
@@ -13,14 +13,14 @@ const (
 const PackSlack = 2
 
 // Tiles is a micro-kernel for matrix products with the routines that pack its
-// operands. All sets but "generic 6x16" give the same bits.
+// operands. All sets give the same bits.
 type Tiles struct{ code tileCode }
 
 type tileCode uint8
 
 const (
 	noTiles tileCode = iota
-	generic6x16
+	generic12x16
 	avx2Tile6x16
 	avx512Tile12x32
 	neonTile12x8
@@ -30,7 +30,7 @@ const (
 
 // TileSets returns the sets this process can run, the fastest first.
 func TileSets() []Tiles {
-	sets := []Tiles{{generic6x16}}
+	sets := []Tiles{{generic12x16}}
 	if vector {
 		sets = append([]Tiles{{vectorTile}}, sets...)
 	}
@@ -48,7 +48,7 @@ func BestTiles() Tiles {
 	case vector:
 		return Tiles{vectorTile}
 	}
-	return Tiles{generic6x16}
+	return Tiles{generic12x16}
 }
 
 // String names the instructions and the tile: "avx512 12x32".
@@ -60,16 +60,16 @@ func (t Tiles) String() string {
 		return "avx2 6x16"
 	case neonTile12x8:
 		return "neon 12x8"
-	case generic6x16:
-		return "generic 6x16"
+	case generic12x16:
+		return "generic 12x16"
 	}
 	return "none"
 }
 
 // Rows returns the rows of the tile.
 func (t Tiles) Rows() int {
-	if t.code == avx512Tile12x32 || t.code == neonTile12x8 {
-		return 12
+	if t.code == avx2Tile6x16 {
+		return 6
 	}
 	return MR
 }
@@ -103,8 +103,10 @@ func (t Tiles) Tile(k int, a, b, c []float32, ldc int, accumulate bool) {
 		flag = 1
 	}
 	switch {
-	case t.code <= generic6x16 || k == 0:
-		tileGeneric(rows, cols, k, a, 1, rows, b, c, ldc, accumulate)
+	case k == 0:
+		noTerms(rows, cols, c, ldc, accumulate)
+	case t.code <= generic12x16:
+		tileGeneric(k, a, 1, rows, b, c, ldc, accumulate)
 	case t.code == avx512Tile12x32:
 		tile512Vec(k, &a[0], &b[0], &c[0], ldc, flag)
 	default:
@@ -130,10 +132,10 @@ func (t Tiles) TileDirect(k int, a []float32, lda int, trans bool, b, c []float3
 		flag = 1
 	}
 	switch {
-	case t.code <= generic6x16 && trans:
-		tileGeneric(rows, cols, k, a, 1, lda, b, c, ldc, accumulate)
-	case t.code <= generic6x16:
-		tileGeneric(rows, cols, k, a, lda, 1, b, c, ldc, accumulate)
+	case t.code <= generic12x16 && trans:
+		tileGeneric(k, a, 1, lda, b, c, ldc, accumulate)
+	case t.code <= generic12x16:
+		tileGeneric(k, a, lda, 1, b, c, ldc, accumulate)
 	case t.code == avx512Tile12x32 && trans:
 		tileCols512Vec(k, &a[0], lda, &b[0], &c[0], ldc, flag)
 	case t.code == avx512Tile12x32:
@@ -164,7 +166,7 @@ func (t Tiles) PackRowsA(dst, src []float32, lds, k int) {
 	rows := t.Rows()
 	checkPack("PackRowsA", len(dst), rows*k+PackSlack, len(src), lds, rows, k)
 	done := 0
-	if t.code > generic6x16 && k >= 8 {
+	if t.code > generic12x16 && k >= 8 {
 		done = k &^ 7
 		if rows == 12 {
 			packRows12Vec(done/8, &dst[0], &src[0], lds)
@@ -181,7 +183,7 @@ func (t Tiles) PackRowsB(dst, src []float32, lds, k int) {
 	cols := t.Cols()
 	checkPack("PackRowsB", len(dst), cols*k, len(src), lds, cols, k)
 	done := 0
-	if t.code > generic6x16 && k >= 8 {
+	if t.code > generic12x16 && k >= 8 {
 		done = k &^ 7
 		switch cols {
 		case 32:
@@ -211,7 +213,7 @@ func (t Tiles) PackColsA(dst, src []float32, lds, panels, k int) {
 		n := min(packGroup, k-k0)
 		d, s := dst[k0*rows:], src[k0*lds:]
 		switch {
-		case t.code <= generic6x16:
+		case t.code <= generic12x16:
 			packColsGeneric(d, s, lds, rows, panels, n, rows*k)
 		case rows == 12:
 			packCols12Vec(panels, n, &d[0], &s[0], lds, rows*k)
@@ -231,7 +233,7 @@ func (t Tiles) PackColsB(dst, src []float32, lds, panels, k int) {
 		n := min(packGroup, k-k0)
 		d, s := dst[k0*cols:], src[k0*lds:]
 		switch {
-		case t.code <= generic6x16:
+		case t.code <= generic12x16:
 			packColsGeneric(d, s, lds, cols, panels, n, cols*k)
 		case cols == 32:
 			packCols32Vec(panels, n, &d[0], &s[0], lds, cols*k)

@@ -11,15 +11,6 @@ func Kernels() string {
 	return set{vector: vector, wide: wide, pairs16: pairs16}.name(vectorName)
 }
 
-// Bits names what the bits of float32 results depend on: "assembly" in all sets but
-// one, and "purego" in that.
-func Bits() string {
-	if vector {
-		return "assembly"
-	}
-	return "purego"
-}
-
 // mismatch panics with the lengths a function was given. The comparisons stand in
 // each function: a call on 32 elements takes about 10 ns, so that they count.
 //

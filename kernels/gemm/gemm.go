@@ -27,11 +27,9 @@
 //
 // Each element of C is a chain of fused multiply-adds over K in rising order,
 // interrupted only where the depth is split, and the split depends on K alone. So
-// the bits of an element depend on its row of op(A), its column of op(B), the old
-// value and whether multiply-adds are fused (in every set of asm.Kernels but
-// purego), and not on the number of threads, on M
-// and N, on the strides, or on whether Plan or Serial computed it. Products of
-// bfloat16 do not depend on asm.Kernels either; see [Plan16].
+// the bits of an element depend on its row of op(A), its column of op(B) and the old
+// value, and not on asm.Kernels, on the number of threads, on M and N, on the strides,
+// or on whether Plan or Serial computed it. See [Plan16] for bfloat16.
 package gemm
 
 import (

@@ -103,10 +103,7 @@ func TestAgainstFloat64(t *testing.T) {
 			pools := []*par.Pool{newPool(t, 1), newPool(t, 2), newPool(t, 3)}
 			var scratches []*Scratch
 			for _, tiles := range asm.TileSets() {
-				// The plain Go tile rounds products, so it stands alone.
-				if tiles == asm.BestTiles() || tiles != genericTiles() {
-					scratches = append(scratches, newScratch(3, nil, size, tiles))
-				}
+				scratches = append(scratches, newScratch(3, nil, size, tiles))
 			}
 			serial := NewSerial(scratches[0])
 			rounds := 60
@@ -143,25 +140,6 @@ func TestAgainstFloat64(t *testing.T) {
 
 // genericTiles is the last set, which every build has.
 func genericTiles() asm.Tiles { sets := asm.TileSets(); return sets[len(sets)-1] }
-
-// TestGenericTiles covers the plain Go tile where another one is better.
-func TestGenericTiles(t *testing.T) {
-	r := rand.New(rand.NewPCG(15, 16))
-	s := newScratch(1, nil, small, genericTiles())
-	serial := NewSerial(s)
-	for range 30 {
-		p := random(r, 60, 90)
-		a, b, c := operands(r, p, func(n int) []float32 { return make([]float32, n) })
-		want := clone(c)
-		p.naive(a, b, want)
-		serial.Gemm(p.transA, p.transB, p.m, p.n, p.k, a, p.lda, b, p.ldb, p.accumulate, c, p.ldc)
-		for i, v := range c {
-			if d := math.Abs(float64(v) - float64(want[i])); !(d <= 1e-5) {
-				t.Fatalf("%v: C[%d] = %g, want %g", p, i, v, want[i])
-			}
-		}
-	}
-}
 
 // TestGuardPage: operands and result end at unreadable pages.
 func TestGuardPage(t *testing.T) {
