@@ -20,10 +20,11 @@ type Config struct {
 	FFN     int // width of the gated MLP
 	MaxT    int // longest sequence the position tables cover
 
-	RopeTheta float64
-	NormEps   float64
-	Tie       bool // one matrix for embedding and head
-	Init      Init
+	RopeTheta   float64
+	RopeScaling RopeScaling
+	NormEps     float64
+	Tie         bool // one matrix for embedding and head
+	Init        Init
 }
 
 // Init names an initialisation scheme.
@@ -78,6 +79,9 @@ func (c Config) Validate() error {
 	}
 	if c.RopeTheta <= 0 {
 		bad("rope_theta is %g; it must be positive", c.RopeTheta)
+	}
+	if err := c.RopeScaling.validate(); err != nil {
+		errs = append(errs, err)
 	}
 	switch c.Init {
 	case InitPapers, InitNormal002:

@@ -127,13 +127,17 @@ func (w Weights) down(i int) gpu.Tensor {
 type Tables struct{ Cos, Sin gpu.Tensor }
 
 // RotaryTables computes the tables of c for positions 0..t-1: position p turns
-// pair i by p * theta^(-2i/C).
+// pair i by p * theta^(-2i/C), scaled as c says.
 func RotaryTables(c Config, t int) (cos, sin []float32) {
 	half := c.C() / 2
 	cos, sin = make([]float32, t*half), make([]float32, t*half)
+	turn := make([]float64, half)
+	for i := range half {
+		turn[i] = c.RopeScaling.frequency(math.Pow(c.RopeTheta, -2*float64(i)/float64(c.C())))
+	}
 	for p := range t {
-		for i := range half {
-			s, co := math.Sincos(float64(p) * math.Pow(c.RopeTheta, -2*float64(i)/float64(c.C())))
+		for i, f := range turn {
+			s, co := math.Sincos(float64(p) * f)
 			cos[p*half+i], sin[p*half+i] = float32(co), float32(s)
 		}
 	}

@@ -307,10 +307,11 @@ func (s *Setup) sameShape(b *BaseModel, c model.Config) error {
 	}{
 		{"vocab", c.Vocab, b.Config.Vocab}, {"layers", c.Layers, b.Config.Layers}, {"dim", c.Dim, b.Config.Dim}, {"heads", c.Heads, b.Config.Heads},
 		{"kv_heads", c.KVHeads, b.Config.KVHeads}, {"ffn", c.FFN, b.Config.FFN}, {"rope_theta", c.RopeTheta, b.Config.RopeTheta},
+		{"rope_scaling", c.RopeScaling.String(), b.Config.RopeScaling.String()},
 		{"norm_eps", c.NormEps, b.Config.NormEps}, {"tie", c.Tie, b.Config.Tie},
 	} {
 		if f.ours != f.base {
-			differ = append(differ, fmt.Sprintf("model.%s is %v and %v there", f.key, f.ours, f.base))
+			differ = append(differ, fmt.Sprintf("model.%s is %s and %s there", f.key, orNone(f.ours), orNone(f.base)))
 			write = append(write, fmt.Sprintf("model.%s=%v", f.key, f.base))
 		}
 	}
@@ -321,6 +322,14 @@ func (s *Setup) sameShape(b *BaseModel, c model.Config) error {
 		return fmt.Errorf("model.from: %s has heads of %d; this program trains heads of model.dim / model.heads = %d", b.Dir, b.Config.C(), c.C())
 	}
 	return nil
+}
+
+// orNone words a setting, which may be an empty text.
+func orNone(v any) string {
+	if v == "" {
+		return "none"
+	}
+	return fmt.Sprint(v)
 }
 
 // sameIDs refuses weights that were trained with another tokenizer than the store was

@@ -321,6 +321,12 @@ func TestRow28Refuses(t *testing.T) {
 	changed := func(change func(list []ckpt.Tensor) []ckpt.Tensor) string {
 		return writeBase(t, c, w, "F32", 1, change)
 	}
+	scaled := c
+	scaled.RopeScaling = model.RopeScaling{Factor: 8, Low: 1, High: 4, Original: 16}
+	slow := writeBase(t, scaled, w, "F32", 1, nil)
+	if err := trySetup(store, "model.from="+slow, "model.rope_scaling=llama3:8:1:4:16"); err != nil {
+		t.Error(err)
+	}
 	nan := slices.Clone(w)
 	nan[5] = float32(math.NaN())
 	for _, x := range []struct {
@@ -329,6 +335,7 @@ func TestRow28Refuses(t *testing.T) {
 		want []string
 	}{
 		{"shape", []string{"model.from=" + from, "model.layers=3", "model.tie=true"}, []string{from, "model.layers is 3 and 2 there", "write model.layers=2 model.tie=false"}},
+		{"scaling", []string{"model.from=" + slow}, []string{"model.rope_scaling is none and llama3:8:1:4:16 there", "write model.rope_scaling=llama3:8:1:4:16"}},
 		{"length", []string{"model.from=" + from, "data.seq=24", "model.max_t=24"}, []string{"data.seq = 24 is longer than the 16 positions"}},
 		{"gone", []string{"model.from=" + filepath.Join(from, "x")}, []string{"config.json", "name a folder"}},
 		{"no weights", []string{"model.from=" + text(t.TempDir(), "config.json", "{}")}, []string{"model_type"}},

@@ -274,6 +274,10 @@ func ModelOf(c *config.Config, vocab int) (model.Config, error) {
 		FFN: c.Model.FFN, MaxT: c.Model.MaxT, RopeTheta: c.Model.RopeTheta, NormEps: c.Model.NormEps,
 		Tie: c.Model.Tie, Init: model.Init(c.Model.Init),
 	}
+	var err error
+	if m.RopeScaling, err = model.ParseRopeScaling(c.Model.RopeScaling); err != nil {
+		return m, fmt.Errorf("model.%w", err)
+	}
 	switch {
 	case m.Vocab == 0:
 		m.Vocab = vocab

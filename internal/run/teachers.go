@@ -49,7 +49,7 @@ func (s *Setup) openTeachers(ctx context.Context) error {
 			return bad("it covers %d positions, and the rows have %d; use data.seq=%d or less", a, b, a)
 		}
 		c := m.Config
-		fmt.Fprintf(h, "%s %d %d %d %d %d %d %d %g %g %v\n", m.Manifest.WeightsHash(), c.Vocab, c.Layers, c.Dim, c.Heads, c.KVHeads, c.C(), c.FFN, c.RopeTheta, c.NormEps, c.Tie)
+		fmt.Fprintf(h, "%s %d %d %d %d %d %d %d %g %g %v%v\n", m.Manifest.WeightsHash(), c.Vocab, c.Layers, c.Dim, c.Heads, c.KVHeads, c.C(), c.FFN, c.RopeTheta, c.NormEps, c.Tie, c.RopeScaling)
 		o.Teachers = append(o.Teachers, train.Teacher{Name: path, Model: m.Config, Weights: func(ctx context.Context) ([]float32, error) {
 			return ReadWeights(ctx, m)
 		}})

@@ -144,6 +144,12 @@ func shapeRules() []rule {
 			}
 			return ""
 		}},
+		{[]string{"model.rope_scaling"}, func(c *Config) string {
+			if _, err := model.ParseRopeScaling(c.Model.RopeScaling); err != nil {
+				return "model." + err.Error()
+			}
+			return ""
+		}},
 		{[]string{"data.seq", "model.max_t"}, func(c *Config) string {
 			if c.Model.MaxT > 0 && c.Data.Seq > c.Model.MaxT {
 				return fmt.Sprintf("data.seq = %d is longer than model.max_t = %d", c.Data.Seq, c.Model.MaxT)

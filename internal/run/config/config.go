@@ -42,19 +42,20 @@ type Config struct {
 
 // Model is the shape of a Llama-family network. The head size is Dim/Heads.
 type Model struct {
-	Preset    string  `yaml:"preset" weights:"no" doc:"named shape that fills model, data.seq, train.batch and optim.lr; empty = give the shape here"`
-	Vocab     int     `yaml:"vocab" default:"0" min:"0" max:"1048576" doc:"vocabulary size; 0 = the store's"`
-	Layers    int     `yaml:"layers" default:"0" min:"1" max:"512" doc:"transformer layers"`
-	Dim       int     `yaml:"dim" default:"0" min:"2" max:"65536" doc:"model width"`
-	Heads     int     `yaml:"heads" default:"0" min:"1" max:"1024" doc:"query heads"`
-	KVHeads   int     `yaml:"kv_heads" default:"0" min:"0" max:"1024" doc:"key and value heads; 0 = heads"`
-	FFN       int     `yaml:"ffn" default:"0" min:"1" max:"262144" doc:"width of the SwiGLU layer"`
-	MaxT      int     `yaml:"max_t" default:"0" min:"0" max:"1048576" doc:"longest sequence; 0 = data.seq"`
-	RopeTheta float64 `yaml:"rope_theta" default:"10000" above:"1" max:"1e12" doc:"base of the rotary frequencies"`
-	NormEps   float64 `yaml:"norm_eps" default:"1e-05" above:"0" max:"0.1" doc:"epsilon of RMSNorm"`
-	Tie       bool    `yaml:"tie" default:"false" doc:"one matrix for token embedding and output head"`
-	Init      string  `yaml:"init" default:"papers" enum:"papers|normal-0.02" doc:"papers: truncated normal 1/sqrt(fan_in), embedding 1/dim; normal-0.02: N(0, 0.02)"`
-	From      string  `yaml:"from" weights:"no" doc:"folder of Llama weights to start from (config.json, model.safetensors); empty = new weights by init and train.seed"`
+	Preset      string  `yaml:"preset" weights:"no" doc:"named shape that fills model, data.seq, train.batch and optim.lr; empty = give the shape here"`
+	Vocab       int     `yaml:"vocab" default:"0" min:"0" max:"1048576" doc:"vocabulary size; 0 = the store's"`
+	Layers      int     `yaml:"layers" default:"0" min:"1" max:"512" doc:"transformer layers"`
+	Dim         int     `yaml:"dim" default:"0" min:"2" max:"65536" doc:"model width"`
+	Heads       int     `yaml:"heads" default:"0" min:"1" max:"1024" doc:"query heads"`
+	KVHeads     int     `yaml:"kv_heads" default:"0" min:"0" max:"1024" doc:"key and value heads; 0 = heads"`
+	FFN         int     `yaml:"ffn" default:"0" min:"1" max:"262144" doc:"width of the SwiGLU layer"`
+	MaxT        int     `yaml:"max_t" default:"0" min:"0" max:"1048576" doc:"longest sequence; 0 = data.seq"`
+	RopeTheta   float64 `yaml:"rope_theta" default:"10000" above:"1" max:"1e12" doc:"base of the rotary frequencies"`
+	RopeScaling string  `yaml:"rope_scaling" hash:"changed" doc:"llama3:FACTOR:LOW:HIGH:ORIGINAL slows rotary frequencies down as Llama 3.1 does; empty = not"`
+	NormEps     float64 `yaml:"norm_eps" default:"1e-05" above:"0" max:"0.1" doc:"epsilon of RMSNorm"`
+	Tie         bool    `yaml:"tie" default:"false" doc:"one matrix for token embedding and output head"`
+	Init        string  `yaml:"init" default:"papers" enum:"papers|normal-0.02" doc:"papers: truncated normal 1/sqrt(fan_in), embedding 1/dim; normal-0.02: N(0, 0.02)"`
+	From        string  `yaml:"from" weights:"no" doc:"folder of Llama weights to start from (config.json, model.safetensors); empty = new weights by init and train.seed"`
 }
 
 // Data says which tokens are read and in which order.

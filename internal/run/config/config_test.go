@@ -178,7 +178,8 @@ func parse(t *testing.T, overrides ...string) *Resolved {
 // that can change a weight.
 func TestHash(t *testing.T) {
 	changes := map[string]string{
-		"model.vocab": "300", "model.layers": "3", "model.dim": "64", "model.heads": "2", "model.kv_heads": "2",
+		"model.rope_scaling": "llama3:8:1:4:8192",
+		"model.vocab":        "300", "model.layers": "3", "model.dim": "64", "model.heads": "2", "model.kv_heads": "2",
 		"model.ffn": "100", "model.max_t": "1024", "model.rope_theta": "500000", "model.norm_eps": "1e-6",
 		"model.tie": "false", "model.init": "normal-0.02", "data.subset.tokens": "9", "data.subset.docs": "9",
 		"data.subset.seed": "1", "data.pool": "1/2", "data.mode": "fixed", "data.block": "7", "data.seq": "256",
