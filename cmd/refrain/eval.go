@@ -172,10 +172,19 @@ Equal seeds give equal text.`,
 				return &run.Error{Code: run.ExitUsage, Err: fmt.Errorf("%s has no tokenizer.json, so there is no text to sample", m.Path)}
 			}
 			ids := m.Tokenizer.NewEncoder(1<<20).Append(nil, []byte(prompt))
-			var stop []uint32
+			_, conf, err := run.ConfigOf(m, nil)
+			if err != nil {
+				return err
+			}
+			cfg := eval.SampleConfig{Seed: seed, Temperature: temp, TopK: topK}
 			if eos, ok := m.Tokenizer.EOS(); ok {
-				stop = append(stop, eos)
-				ids = append([]uint32{eos}, ids...) // a document begins after a boundary
+				cfg.Stop = append(cfg.Stop, eos)
+				// A document begins after a boundary. Where attention stayed inside a document in
+				// training, the boundary belongs to the one before: only the first token sees it.
+				cfg.Begin = len(ids) == 0 && (conf == nil || conf.Data.DocMask)
+				if cfg.Begin || conf != nil && !conf.Data.DocMask {
+					ids = append([]uint32{eos}, ids...)
+				}
 			}
 			devs, err := run.OpenDevices(1, 0, false)
 			if err != nil {
@@ -191,7 +200,7 @@ Equal seeds give equal text.`,
 				return err
 			}
 			defer s.Close()
-			return a.generate(c, s, m, prompt, ids, min(n, maxT-len(ids)), eval.SampleConfig{Seed: seed, Temperature: temp, TopK: topK, Stop: stop})
+			return a.generate(c, s, m, prompt, ids, min(n, maxT-len(ids)), cfg)
 		},
 	}
 	c.Flags().StringVar(&prompt, "prompt", "", "text to continue; empty starts a new document")

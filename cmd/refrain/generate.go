@@ -28,9 +28,9 @@ store, on which runs train as on any other: the first half of distillation.
 --mode says from what: "single" from one run; "average" draws every token from the mean
 of the logits of all; "pool" lets every run write its share, document i by run i mod K.
 A RUN is a run folder, of which the newest checkpoint counts, one checkpoint, or RUN@cycles
-for the members that a run with a cyclic schedule has kept. Runs need
-one tokenizer and data.doc_mask; their shapes may differ. key=value arguments are read over
-the configurations of all.
+for the members that a run with a cyclic schedule has kept. Runs need one tokenizer and one
+data.doc_mask; their shapes may differ. key=value arguments are read over the configurations
+of all.
 
 It ends with the first document that makes it --tokens, or with --documents. A document
 ends with the end-of-text token, or at --max-length, by default a row (data.seq) of the run

@@ -33,16 +33,22 @@ func Open(ctx context.Context, path string, overrides []string) (*Opened, error)
 		return nil, &Error{ExitData, fmt.Errorf("%v; this would be an older model than was trained: restore it, or name the checkpoint %s if that is meant", m.Report, m.Path)}
 	}
 	o := &Opened{Model: m}
+	o.Run, o.Conf, err = ConfigOf(m, overrides)
+	return o, err
+}
+
+// ConfigOf returns the folder of the run that m is a checkpoint of and its configuration,
+// with overrides over it; "" and nil for a checkpoint outside of a run.
+func ConfigOf(m *Model, overrides []string) (dir string, c *config.Config, err error) {
 	// A checkpoint lies in RUN/ckpt/STEP.
 	at := filepath.Dir(filepath.Clean(m.Path))
-	if _, err := os.Stat(filepath.Join(filepath.Dir(at), RunFile)); err != nil || filepath.Base(at) != CkptDir {
-		return o, nil
+	dir = filepath.Dir(at)
+	if _, err := os.Stat(filepath.Join(dir, RunFile)); err != nil || filepath.Base(at) != CkptDir {
+		return "", nil, nil
 	}
-	o.Run = filepath.Dir(at)
-	r, err := config.Load(filepath.Join(o.Run, ConfigFile), overrides)
+	r, err := config.Load(filepath.Join(dir, ConfigFile), overrides)
 	if err != nil {
-		return nil, err
+		return "", nil, err
 	}
-	o.Conf = &r.Config
-	return o, nil
+	return dir, &r.Config, nil
 }

@@ -89,9 +89,6 @@ func openAll(ctx context.Context, paths, overrides []string) (list []*opened, no
 	if paths, err = run.Expand(paths); err != nil {
 		return nil, nil, err
 	}
-	if paths, err = run.Expand(paths); err != nil {
-		return nil, nil, err
-	}
 	names := map[string]int{}
 	for _, path := range paths {
 		o, err := openTeacher(ctx, path, overrides)

@@ -407,6 +407,34 @@ func TestSamplingFollowsTheDistribution(t *testing.T) {
 	}
 }
 
+// TestSamplingBeginsADocument: the first token sees the boundary, and the others do not: they
+// are those of a forward pass over the text alone.
+func TestSamplingBeginsADocument(t *testing.T) {
+	c := tiny()
+	s, err := eval.NewSampler(t.Context(), open(t, 1), c, 20, weightsOf(c))
+	if err != nil {
+		t.Fatal(err)
+	}
+	greedy := func(prompt []uint32, n int, begin bool) (ids []uint32) {
+		t.Helper()
+		if err := s.Generate(t.Context(), prompt, n, eval.SampleConfig{Begin: begin}, func(id uint32) error { ids = append(ids, id); return nil }); err != nil {
+			t.Fatal(err)
+		}
+		return ids
+	}
+	begun := greedy([]uint32{7}, 15, true)
+	seen := greedy([]uint32{7}, 15, false)
+	if begun[0] != seen[0] || slices.Equal(begun, seen) {
+		t.Errorf("%v, with the boundary in sight %v", begun, seen)
+	}
+	if alone := greedy(begun[:1], 14, false); !slices.Equal(begun[1:], alone) {
+		t.Errorf("after the boundary %v, without one %v", begun[1:], alone)
+	}
+	if err := s.Close(); err != nil {
+		t.Error(err)
+	}
+}
+
 // TestSamplerRefuses: what cannot be generated is an error that says so.
 func TestSamplerRefuses(t *testing.T) {
 	c := tiny()

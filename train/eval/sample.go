@@ -18,6 +18,10 @@ type SampleConfig struct {
 	Temperature float64 // 0 takes the most likely token
 	TopK        int     // 0 keeps all
 	Stop        []uint32
+	// Begin says that what is drawn begins a document, and the prompt is the end of the one
+	// before: under a mask of documents, in which the model was trained, only the first token
+	// drawn sees it.
+	Begin bool
 }
 
 // Sampler generates text one token at a time with a key-value cache.
@@ -179,7 +183,11 @@ func (s *Sampler) Generate(ctx context.Context, prompt []uint32, n int, cfg Samp
 		if i == n-1 {
 			break
 		}
-		if logits, err = s.next(ctx, id, len(prompt)+i); err != nil {
+		pos := len(prompt) + i
+		if cfg.Begin {
+			pos = i // over the prompt
+		}
+		if logits, err = s.next(ctx, id, pos); err != nil {
 			return err
 		}
 	}
