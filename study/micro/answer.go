@@ -25,20 +25,32 @@ const (
 
 // Answer is what was found about one question on one corpus.
 type Answer struct {
-	ID       string         `json:"id"`
-	Corpus   string         `json:"corpus"`
-	Question string         `json:"question"`
-	Verdict  Verdict        `json:"verdict"`
-	Text     string         `json:"text"` // one sentence or two
-	Effects  []Effect       `json:"effects"`
-	Notes    []string       `json:"notes"`
-	Tables   []report.Table `json:"tables"`
+	ID       string   `json:"id"`
+	Title    string   `json:"title"`
+	Corpus   string   `json:"corpus"`
+	Question string   `json:"question"`
+	Verdict  Verdict  `json:"verdict"`
+	Text     string   `json:"text"` // one sentence or two
+	Effects  []Effect `json:"effects"`
+	Notes    []string `json:"notes"`
+	Tables   []Table  `json:"tables"`
+
+	figures []*report.Figure // drawn from the same numbers
+}
+
+// Table is rows of text under a heading; the first column is the row's name.
+type Table struct {
+	Title   string     `json:"title"`
+	Caption string     `json:"caption"`
+	Head    []string   `json:"head"`
+	Rows    [][]string `json:"rows"`
+	Runs    [][]string `json:"runs"` // that a row is made of, by their names in the records; null: not of runs alone
 }
 
 // question is one of the study. Both parts are pure functions of the scope.
 type question struct {
-	id, text string
-	demand   func(s scope, d *demand)
+	id, title, text string
+	demand          func(s scope, d *demand)
 	// answer fills in everything but what is above.
 	answer func(s scope, a *Answer)
 	asked  func(t *table) bool
@@ -47,15 +59,15 @@ type question struct {
 // questions are all of them, in their order.
 func questions() []question {
 	return []question{
-		{"a", "At a decay of 0.1, is there an interior best number of epochs?", scope.wantEpochs, scope.answerEpochs, func(t *table) bool { return t.middle < len(t.sizes) && t.sizes[t.middle].epochs != nil }},
-		{"b", "How many times 0.1 is the tuned decay when parameters far exceed tokens, and does the tuned loss then fall with every larger model?", scope.wantDecay, scope.answerDecay, func(*table) bool { return true }},
-		{"c", "Does an ensemble of equal models, by mean logits, beat the best single model by more than two standard deviations over seeds, and is its limit over members below the limit of single models over size?", scope.wantMembers, scope.answerMembers, func(t *table) bool { return t.members > 1 }},
-		{"d", "Is the best member of an ensemble more overfit than the best single model?", scope.wantMembers, scope.answerOverfit, func(t *table) bool { return t.members > 1 }},
-		{"e", "Does packing anew every epoch beat a new order of the same rows, and that the same rows in the same order, at two batch sizes?", scope.wantOrders, scope.answerOrders, func(t *table) bool { return t.orders != nil }},
-		{"f", "With everything else tuned for each batch, is a middle batch the best?", scope.wantBatches, scope.answerBatches, func(t *table) bool { return t.batches != nil }},
-		{"g", "Does decay of the embedding help, and does tying it to the head, tuned by itself?", scope.wantTying, scope.answerTying, func(t *table) bool { return t.decayed != nil }},
-		{"h", "Is a student of text that an ensemble's members wrote, or that one member wrote, beside the real text, better than the best single model?", scope.wantStudents, scope.answerStudents, func(t *table) bool { return t.students != nil }},
-		{"i", "With half the steps of the usual recipe, do more devices reach a lower loss, by a larger batch?", scope.wantFrontier, scope.answerFrontier, func(t *table) bool { return t.batches != nil }},
+		{"a", "Epochs", "At a decay of 0.1, is there an interior best number of epochs?", scope.wantEpochs, scope.answerEpochs, func(t *table) bool { return t.middle < len(t.sizes) && t.sizes[t.middle].epochs != nil }},
+		{"b", "Decay and size", "How many times 0.1 is the tuned decay when parameters far exceed tokens, and does the tuned loss then fall with every larger model?", scope.wantDecay, scope.answerDecay, func(*table) bool { return true }},
+		{"c", "Ensembles", "Does an ensemble of equal models, by mean logits, beat the best single model by more than two standard deviations over seeds, and is its limit over members below the limit of single models over size?", scope.wantMembers, scope.answerMembers, func(t *table) bool { return t.members > 1 }},
+		{"d", "Members alone", "Is the best member of an ensemble more overfit than the best single model?", scope.wantMembers, scope.answerOverfit, func(t *table) bool { return t.members > 1 }},
+		{"e", "Order of the data", "Does packing anew every epoch beat a new order of the same rows, and that the same rows in the same order, at two batch sizes?", scope.wantOrders, scope.answerOrders, func(t *table) bool { return t.orders != nil }},
+		{"f", "Batch", "With everything else tuned for each batch, is a middle batch the best?", scope.wantBatches, scope.answerBatches, func(t *table) bool { return t.batches != nil }},
+		{"g", "Embeddings", "Does decay of the embedding help, and does tying it to the head, tuned by itself?", scope.wantTying, scope.answerTying, func(t *table) bool { return t.decayed != nil }},
+		{"h", "Distillation", "Is a student of text that an ensemble's members wrote, or that one member wrote, beside the real text, better than the best single model?", scope.wantStudents, scope.answerStudents, func(t *table) bool { return t.students != nil }},
+		{"i", "Devices and time", "With half the steps of the usual recipe, do more devices reach a lower loss, by a larger batch?", scope.wantFrontier, scope.answerFrontier, func(t *table) bool { return t.batches != nil }},
 	}
 }
 
@@ -65,7 +77,7 @@ func (f *Form) Answers(r *Results) []*Answer {
 	out := []*Answer{}
 	for i, s := range f.scopes(r) {
 		for _, q := range questions() {
-			a := &Answer{ID: q.id, Corpus: s.corpus, Question: q.text, Verdict: NotAnswered, Effects: []Effect{}, Notes: []string{}, Tables: []report.Table{}}
+			a := &Answer{ID: q.id, Title: q.title, Corpus: s.corpus, Question: q.text, Verdict: NotAnswered, Effects: []Effect{}, Notes: []string{}, Tables: []Table{}}
 			switch {
 			case q.asked(s.t):
 				q.answer(s, a)
@@ -165,33 +177,37 @@ func meanOf(list []*Model, value func(m *Model) *float64) float64 {
 func valOf(m *Model) *float64   { return m.Val }
 func trainOf(m *Model) *float64 { return m.Train }
 
-// row is a line of a table of recipes: losses on the three sets.
-func (s scope) row(name string, p Point) []string {
+// recipe adds a line with the losses of a recipe on the three sets.
+func (t *Table) recipe(s scope, name string, p Point) {
 	list := s.models(p)
 	mean, spread := s.r.mean(s.corpus, s.sides(p))
-	return []string{name, p.Label(), fmt.Sprint(len(list)), number(meanOf(list, trainOf)), number(meanOf(list, valOf)), number(mean), number(spread)}
+	var runs []string
+	for _, m := range list {
+		runs = append(runs, m.Run)
+	}
+	t.Rows = append(t.Rows, []string{name, p.Label(), fmt.Sprint(len(list)), number(meanOf(list, trainOf)), number(meanOf(list, valOf)), number(mean), number(spread)})
+	t.Runs = append(t.Runs, runs)
 }
 
-// recipeTable has rows of scope.row.
-func recipeTable(title, caption string, first string) report.Table {
-	return report.Table{Title: title, Head: []string{first, "recipe", "runs", "training loss", "loss for choices", "test loss", "spread"}, Caption: caption + " " + recipeCaption}
+// recipeTable is one for Table.recipe.
+func recipeTable(title, caption string, first string) Table {
+	return Table{Title: title, Head: []string{first, "recipe", "runs", "training loss", "loss for choices", "test loss", "spread"}, Caption: caption + " " + recipeCaption}
 }
 
 const recipeCaption = "Means over seeds and pools; training loss is the mean of the last epoch, spread the standard deviation of the test loss over runs."
 
 // triedTable lists what was tried with one seed.
-func (s scope) triedTable(title string, points []Point) report.Table {
-	t := report.Table{Title: title, Head: []string{"recipe", "training loss", "loss for choices"}, Caption: "One seed on the first pool; the recipe of the least loss on this split is trained again with all seeds and pools and reported on another split."}
+func (s scope) triedTable(title string, points []Point) Table {
+	t := Table{Title: title, Head: []string{"recipe", "training loss", "loss for choices"}, Caption: "One seed on the first pool; the recipe of the least loss on this split is trained again with all seeds and pools and reported on another split."}
 	for _, p := range points {
-		m := s.r.model(p, 0)
-		switch {
-		case m == nil:
-			t.Rows = append(t.Rows, []string{p.Label(), "", "missing"})
-		case !m.well():
-			t.Rows = append(t.Rows, []string{p.Label(), "", string(m.Status)})
-		default:
-			t.Rows = append(t.Rows, []string{p.Label(), number(meanOf([]*Model{m}, trainOf)), number(*m.Val)})
+		row, runs := []string{p.Label(), "", "missing"}, []string{}
+		if m := s.r.model(p, 0); m != nil {
+			runs = append(runs, m.Run)
+			if row[2] = string(m.Status); m.well() {
+				row[1], row[2] = number(meanOf([]*Model{m}, trainOf)), number(*m.Val)
+			}
 		}
+		t.Rows, t.Runs = append(t.Rows, row), append(t.Runs, runs)
 	}
 	return t
 }

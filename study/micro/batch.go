@@ -52,12 +52,13 @@ func (s scope) answerBatches(a *Answer) {
 	t := recipeTable("Batch, each tuned", "", "batch")
 	best, least := 0, math.Inf(1)
 	for i, p := range list {
-		t.Rows = append(t.Rows, s.row(fmt.Sprint(p.Batch), p))
+		t.recipe(s, fmt.Sprint(p.Batch), p)
 		if val := meanOf(s.models(p), valOf); val < least {
 			best, least = i, val
 		}
 	}
 	a.Tables = append(a.Tables, t)
+	s.overRecipes(a, "Batch, each tuned", "rows a step", list, func(p Point) float64 { return float64(p.Batch) })
 	var first, last Effect
 	for i, p := range list {
 		if i == best {

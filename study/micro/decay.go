@@ -5,7 +5,6 @@ import (
 
 	"refrain/internal/num"
 	"refrain/study/fit"
-	"refrain/study/report"
 )
 
 func (s scope) wantDecay(d *demand) {
@@ -28,7 +27,7 @@ const leastRatio = 5
 // its own best stop, for the middle size, and a loss that falls with every larger model.
 func (s scope) answerDecay(a *Answer) {
 	t := recipeTable("Size, tuned and at a decay of 0.1", "Packed anew every epoch; learning rate, epochs and decay chosen for each.", "size")
-	ratios := report.Table{Title: "Tuned decay", Head: []string{"size", "parameters", "a training token", "tuned decay", "times 0.1", "at an end of what was tried"}}
+	ratios := Table{Title: "Tuned decay", Head: []string{"size", "parameters", "a training token", "tuned decay", "times 0.1", "at an end of what was tried"}}
 	var tuned []Point
 	verdicts := []Verdict{}
 	text := ""
@@ -41,7 +40,7 @@ func (s scope) answerDecay(a *Answer) {
 			a.fail("the tuned recipe of model %s was not trained well", z.name)
 			return
 		}
-		t.Rows = append(t.Rows, s.row(z.name+" tuned", p))
+		t.recipe(s, z.name+" tuned", p)
 		params := s.models(p)[0].Params
 		ratio := float64(params) / float64(s.r.corpus(s.corpus).Unique)
 		ratios.Rows = append(ratios.Rows, []string{z.name, fmt.Sprint(params), fmt.Sprintf("%.1f", ratio), fmt.Sprint(p.Decay), fmt.Sprintf("%.0f", p.Decay/usualDecay), edges(p, points)})
@@ -50,7 +49,7 @@ func (s scope) answerDecay(a *Answer) {
 		if !ok {
 			continue
 		}
-		t.Rows = append(t.Rows, s.row(z.name+" at 0.1", u))
+		t.recipe(s, z.name+" at 0.1", u)
 		gain, ok := s.contrast(a, fmt.Sprintf("%s: decay 0.1 at its best stop minus tuned", z.name), s.sides(u), s.sides(p))
 		if !ok {
 			return
@@ -68,6 +67,8 @@ func (s scope) answerDecay(a *Answer) {
 		}
 	}
 	a.Tables = append(a.Tables, t, ratios)
+	a.draw(s.heat(s.middle()))
+	s.overRecipes(a, "Size, tuned", "millions of parameters", tuned, func(p Point) float64 { return float64(s.models(p)[0].Params) / 1e6 })
 	for i := range len(tuned) - 1 {
 		e, ok := s.contrast(a, fmt.Sprintf("%s tuned minus %s tuned", tuned[i].Size, tuned[i+1].Size), s.sides(tuned[i]), s.sides(tuned[i+1]))
 		if !ok {

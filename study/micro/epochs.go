@@ -40,7 +40,7 @@ func (s scope) epochsOf(a *Answer, z *sizeTable) {
 	t := recipeTable(fmt.Sprintf("Epochs at a decay of 0.1, model %s", z.name), "", "epochs")
 	best, least := -1, math.Inf(1)
 	for i, p := range points {
-		t.Rows = append(t.Rows, s.row(fmt.Sprint(p.Epochs), p))
+		t.recipe(s, fmt.Sprint(p.Epochs), p)
 		val := meanOf(s.models(p), valOf)
 		if len(s.sides(p)) < s.t.seeds*s.t.pools {
 			a.fail("%d of %d runs of %s with %d epochs ended well", len(s.sides(p)), s.t.seeds*s.t.pools, z.name, p.Epochs)
@@ -51,6 +51,7 @@ func (s scope) epochsOf(a *Answer, z *sizeTable) {
 		}
 	}
 	a.Tables = append(a.Tables, t)
+	s.overRecipes(a, "Epochs at a decay of 0.1, model "+z.name, "epochs", points, func(p Point) float64 { return float64(p.Epochs) })
 	at := points[best].Epochs
 	if best == 0 || best == len(points)-1 {
 		a.say(NotShown, "with model %s %d epochs are best, an end of the %d that were tried (%d to %d)", z.name, at, len(points), points[0].Epochs, points[len(points)-1].Epochs)

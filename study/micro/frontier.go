@@ -5,7 +5,6 @@ import (
 	"math"
 
 	"refrain/study/frontier"
-	"refrain/study/report"
 )
 
 // perDevice is how many rows a device takes at a time: the smallest batch of all.
@@ -95,7 +94,7 @@ func (s scope) answerFrontier(a *Answer) {
 		a.fail("runs of the batch sizes are missing")
 		return
 	}
-	t := report.Table{Title: "Least loss by devices and time", Head: []string{"devices"},
+	t := Table{Title: "Least loss by devices and time", Head: []string{"devices"},
 		Caption: fmt.Sprintf("Loss for choices, with the batch and the epochs that reach it. Time is in steps of the %d rows that a device takes at a time: a recipe of B rows on G devices takes ceil(B/%dG) of them a step. Every entry is a run whose schedule ended.", s.perDevice(), s.perDevice())}
 	panel := rep.Models[0].Frontier
 	for _, x := range panel.Deadlines {

@@ -7,7 +7,6 @@ import (
 	"strings"
 
 	"refrain/study/fit"
-	"refrain/study/report"
 )
 
 // member is a recipe for the members of an ensemble, as factors of the epochs and of the
@@ -172,6 +171,7 @@ func (s scope) answerMembers(a *Answer) {
 	a.say(v, "%d members of %s gain %v nats over the best single model (%s); two standard deviations over seeds are %.3f", s.t.members, best.Label(), gain, single.Label(), 2*sigma)
 	s.otherMeans(a, single, best, singles)
 	s.memberTable(a, all)
+	a.draw(s.overMembers(single, best))
 	limit := s.limits(a, best)
 	if limit == "" {
 		return
@@ -208,7 +208,7 @@ func (s scope) otherMeans(a *Answer, single, best Point, singles []side) {
 }
 
 func (s scope) memberTable(a *Answer, all []ranked) {
-	t := report.Table{Title: "Ensembles on the split for choices", Head: []string{"recipe of the members", "one", "all", "limit"}, Caption: "Loss of mean logits on the first pool; the recipe of the lowest limit over members is chosen."}
+	t := Table{Title: "Ensembles on the split for choices", Head: []string{"recipe of the members", "one", "all", "limit"}, Caption: "Loss of mean logits on the first pool; the recipe of the lowest limit over members is chosen."}
 	for _, x := range all {
 		limit := "law broken"
 		if !x.law.Broken {
@@ -322,7 +322,8 @@ func (s scope) answerOverfit(a *Answer) {
 		return
 	}
 	t := recipeTable("Best member and best single model", "Of the member, as a model by itself.", "")
-	t.Rows = append(t.Rows, s.row("best single", single), s.row("best member", best))
+	t.recipe(s, "best single", single)
+	t.recipe(s, "best member", best)
 	a.Tables = append(a.Tables, t)
 	if best == single {
 		a.say(NotShown, "the members whose ensemble is chosen have the recipe of the best single model (%s)", single.Label())

@@ -2,8 +2,6 @@ package micro
 
 import (
 	"fmt"
-
-	"refrain/study/report"
 )
 
 // orderArm is a recipe whose order of the data is varied.
@@ -61,7 +59,7 @@ func (s scope) answerOrders(a *Answer) {
 		a.fail("the tuned recipes are not known")
 		return
 	}
-	t := report.Table{Title: "Order of the data", Head: []string{"setting", "first minus second", "difference", "95 % interval", "by pool", "verdict"},
+	t := Table{Title: "Order of the data", Head: []string{"setting", "first minus second", "difference", "95 % interval", "by pool", "verdict"},
 		Caption: "Mean test loss of the first order minus that of the second, over the same seeds, pools and documents; above zero the second is better."}
 	var verdicts []Verdict
 	text := ""

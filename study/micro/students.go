@@ -90,7 +90,7 @@ func (s scope) answerStudents(a *Answer) {
 		return
 	}
 	t := recipeTable("Students on the first pool", fmt.Sprintf("%g %% of the rows are generated.", 100*s.t.students.fraction), "")
-	t.Rows = append(t.Rows, s.row("best single", single))
+	t.recipe(s, "best single", single)
 	var verdicts []Verdict
 	text := ""
 	for _, l := range list {
@@ -104,7 +104,7 @@ func (s scope) answerStudents(a *Answer) {
 		if at := edges(p, l.recipes); at != "" {
 			a.note("student of %s: %s", l.name, at)
 		}
-		t.Rows = append(t.Rows, s.row("student of "+l.name, p))
+		t.recipe(s, "student of "+l.name, p)
 		e, ok := s.contrast(a, fmt.Sprintf("best single minus student of %s", l.name), s.sides(single), s.sides(p))
 		if !ok {
 			return

@@ -48,7 +48,7 @@ func (s scope) answerTying(a *Answer) {
 				a.note("%s: %s", names[i], at)
 			}
 		}
-		t.Rows = append(t.Rows, s.row(names[i], p))
+		t.recipe(s, names[i], p)
 		best[names[i]], val[names[i]] = s.sides(p), meanOf(s.models(p), valOf)
 	}
 	a.Tables = append(a.Tables, t)
