@@ -74,7 +74,13 @@ func testStore(t testing.TB) string {
 // writeDocs writes a store of that many documents of one seed.
 func writeDocs(t testing.TB, dir string, seed uint64, docs int) {
 	t.Helper()
-	w, err := store.Create(dir, store.Meta{Vocab: vocab, TokenizerHash: "none"})
+	writeDocsOf(t, "none", dir, seed, docs)
+}
+
+// writeDocsOf is writeDocs with the hash of a tokenizer.
+func writeDocsOf(t testing.TB, tokenizer, dir string, seed uint64, docs int) {
+	t.Helper()
+	w, err := store.Create(dir, store.Meta{Vocab: vocab, TokenizerHash: tokenizer})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -27,6 +27,7 @@ type progress struct {
 	note  string
 	start time.Time
 	last  time.Time
+	from  int64 // done before the start
 	done  int64
 	total int64
 }
@@ -85,15 +86,22 @@ func tableRows(rows int, lines func(width int) []string) (list []mpb.BarFiller) 
 	return list
 }
 
-// eta is the time left at the mean speed so far.
+// beginsAt says how much was done before the start, which tells nothing about the speed.
+func (p *progress) beginsAt(done int64) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.from = done
+}
+
+// eta is the time left at the mean speed since the start.
 func (p *progress) eta() string {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	d := time.Since(p.start)
-	if p.total <= 0 || p.done <= 0 || d < time.Second {
+	if p.total <= 0 || p.done <= p.from || d < time.Second {
 		return ""
 	}
-	left := time.Duration(float64(d) * float64(p.total-p.done) / float64(p.done))
+	left := time.Duration(float64(d) * float64(p.total-p.done) / float64(p.done-p.from))
 	return "  eta " + round(max(0, left))
 }
 

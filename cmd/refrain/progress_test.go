@@ -35,3 +35,20 @@ func TestVerifyingSpeaksWhenItIsSlow(t *testing.T) {
 		})
 	}
 }
+
+// TestETA: what was done before the start does not count as speed.
+func TestETA(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p := (&app{err: &bytes.Buffer{}}).progress("sweep", 100)
+		p.beginsAt(80)
+		p.done = 80
+		time.Sleep(10 * time.Second)
+		if got := p.eta(); got != "" {
+			t.Errorf("before anything was done: %q", got)
+		}
+		p.done = 90
+		if got := p.eta(); got != "  eta 10s" {
+			t.Errorf("half of what was left took 10 s: %q", got)
+		}
+	})
+}

@@ -136,9 +136,10 @@ func (a *app) printAblation(r *study.Ablation) {
 		}
 		fmt.Fprintf(t, "%s\t%d\t%s\t%s\t%s\t%s\t%s\n", armLoss(x), len(x.Losses), d, in, errs, clear, x.Label)
 	}
+	t.Flush()
 	if len(r.Effects) > 0 {
-		fmt.Fprintln(t, "\t\t\t\t\t\t")
-		fmt.Fprintln(t, "\tpairs\tdifference\t95 % interval\tstderr docs, seeds\tclear\teffect")
+		a.printf("\n")
+		fmt.Fprintln(t, "pairs\tdifference\t95 % interval\tstderr docs, seeds\tclear\teffect")
 	}
 	for _, e := range r.Effects {
 		d, in, errs, clear := contrastWords(e.Contrast)
@@ -149,7 +150,7 @@ func (a *app) printAblation(r *study.Ablation) {
 		if e.At != "" {
 			where = "at " + e.At
 		}
-		fmt.Fprintf(t, "\t%d\t%s\t%s\t%s\t%s\t%s against %s, %s\n", pairs, d, in, errs, clear, e.Level, e.Base, where)
+		fmt.Fprintf(t, "%d\t%s\t%s\t%s\t%s\t%s against %s, %s\n", pairs, d, in, errs, clear, e.Level, e.Base, where)
 	}
 	t.Flush()
 	for _, w := range r.Warnings {

@@ -58,6 +58,7 @@ func newSweepWatch(a *app, spec *study.Spec, reg *study.Registry, cells []*study
 		defer w.mu.Unlock()
 		return liveTable(w.cells, w.groups, w.now, rows, width)
 	})
+	w.bar.beginsAt(w.done)
 	return w
 }
 
