@@ -26,3 +26,6 @@ func LatestWith(ctx context.Context, s *Setup, fs fsx.FS, dir, runID, field stri
 	l.State = bytes.Replace(l.State, []byte("{"), []byte("{"+field+","), 1)
 	return c.resume(l)
 }
+
+// EvalDue says after which steps a run of s evaluates, the last one left out.
+func EvalDue(s *Setup) func(step int64) bool { return (&runner{s: s}).evalDue() }

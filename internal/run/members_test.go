@@ -94,6 +94,19 @@ func TestCyclesLeaveMembers(t *testing.T) {
 	}
 }
 
+// TestCyclesAreEvaluated: the ends of cycles are evaluated beside the steps that are asked
+// for.
+func TestCyclesAreEvaluated(t *testing.T) {
+	s := setup(t, makeStore(t, 64), cyclic("eval.every=4")...)
+	due := run.EvalDue(s)
+	ends := s.Options.Optim.Cycles.Ends(s.Options.Steps)
+	for k := int64(1); k < s.Options.Steps; k++ {
+		if want := k%4 == 0 || slices.Contains(ends, k); due(k) != want {
+			t.Errorf("step %d: due %v, want %v", k, due(k), want)
+		}
+	}
+}
+
 // TestExpand: names of members, of steps, of what exists, and of what does not.
 func TestExpand(t *testing.T) {
 	dir := makeStore(t, 24)

@@ -386,13 +386,13 @@ func (r *runner) stop(ctx context.Context) <-chan struct{} {
 }
 
 // evalDue says after which steps the model is evaluated: every so many, by
-// default twenty times in a run. The last step is not asked.
+// default twenty times in a run, and at the ends of cycles. The last step is not asked.
 func (r *runner) evalDue() func(int64) bool {
 	every := r.s.Config.Eval.Every
 	if every == 0 {
 		every = max(1, r.s.Options.Steps/20)
 	}
-	return func(k int64) bool { return k%every == 0 }
+	return func(k int64) bool { return k%every == 0 || r.s.endsCycle(k) }
 }
 
 // saveDue says after which steps a checkpoint is written: every so many steps,
