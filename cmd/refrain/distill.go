@@ -13,6 +13,7 @@ import (
 	"refrain/internal/fsx"
 	"refrain/internal/run"
 	"refrain/internal/run/config"
+	"refrain/pipeline"
 	"refrain/study/distill"
 	"refrain/study/generate"
 )
@@ -174,9 +175,16 @@ func (a *app) distill(c *cobra.Command, f *distillFlags) error {
 	if err := a.trainStudent(ctx, run.Kept(r, student), student); err != nil {
 		return err
 	}
-	rep, err := distill.Measure(ctx, distill.Request{
-		Student: student, Teachers: f.teachers, Single: f.single, Self: f.self, Rows: f.rows, Samples: f.samples, Seed: f.seed,
+	var rep *distill.Report
+	err = pipeline.Until(ctx, a.graceful(), func(ctx context.Context) (err error) {
+		rep, err = distill.Measure(ctx, distill.Request{
+			Student: student, Teachers: f.teachers, Single: f.single, Self: f.self, Rows: f.rows, Samples: f.samples, Seed: f.seed,
+		})
+		return err
 	})
+	if errors.Is(err, pipeline.ErrStopRequested) {
+		return run.ErrStopped // the same command measures again
+	}
 	if err != nil {
 		return err
 	}
