@@ -145,14 +145,28 @@ func (a *app) configCommand() *cobra.Command {
 		Use:   "config",
 		Short: "Print configurations: a new one, a resolved one, the schema",
 	}
-	var preset string
+	var preset, from string
 	initC := &cobra.Command{
-		Use:     "init",
-		Short:   "Print a commented configuration that trains once data.store is set",
-		Example: `  refrain config init --preset micro-1M > run.yaml`,
-		Args:    args(cobra.NoArgs),
-		RunE: func(*cobra.Command, []string) error {
+		Use:   "init",
+		Short: "Print a commented configuration that trains once data.store is set",
+		Long: `Init prints a configuration with every key, its default and its range. --from DIR is for
+continued pretraining: shape and weights are those of a Llama model in a Hugging Face
+folder (config.json and model.safetensors, or parts of it), such as a checkpoint.`,
+		Example: `  refrain config init --preset micro-1M > run.yaml
+  refrain config init --from runs/first/ckpt/step-000000400 > on.yaml`,
+		Args: args(cobra.NoArgs),
+		RunE: func(c *cobra.Command, _ []string) error {
 			b, err := config.Init(preset)
+			if from != "" {
+				if c.Flags().Changed("preset") {
+					return bad(c, "--preset and --from both say the shape; keep one")
+				}
+				var base *run.BaseModel
+				if base, err = run.OpenBase(from); err != nil {
+					return err
+				}
+				b, err = config.InitFrom(from, base.Config)
+			}
 			if err != nil {
 				return &run.Error{Code: run.ExitUsage, Err: err}
 			}
@@ -161,6 +175,7 @@ func (a *app) configCommand() *cobra.Command {
 		},
 	}
 	initC.Flags().StringVar(&preset, "preset", "micro-1M", "model shape; an unknown one lists them")
+	initC.Flags().StringVar(&from, "from", "", "folder of Llama weights to start from, instead of a preset")
 	show := &cobra.Command{
 		Use:     "show CONFIG [key=value...]",
 		Short:   "Print the resolved configuration with the origin of every value",

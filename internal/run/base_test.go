@@ -77,6 +77,38 @@ func TestRow28ContinuedPretraining(t *testing.T) {
 	}
 }
 
+// TestRow28ConfigFromWeights (E row 28): the configuration that is written for a folder of
+// weights is one that starts from them.
+func TestRow28ConfigFromWeights(t *testing.T) {
+	store := makeStore(t, 64)
+	c := model.Config{Vocab: vocab, Layers: 1, Dim: 24, Heads: 4, KVHeads: 2, FFN: 40, MaxT: 32, RopeTheta: 5e5, NormEps: 1e-6, Tie: true,
+		RopeScaling: model.RopeScaling{Factor: 8, Low: 1, High: 4, Original: 16}, Init: model.InitPapers}
+	dir := writeBase(t, c, make([]float32, c.Layout().Total), "BF16", 2, nil)
+	b, err := run.OpenBase(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	text, err := config.InitFrom(dir, b.Config)
+	if err != nil {
+		t.Fatal(err)
+	}
+	r, err := config.Parse("on.yaml", text, []string{"data.store=" + store, "train.batch=4"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	s, err := run.NewSetup(&r.Config, r)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.Close()
+	if s.Base == nil || s.Options.Model != c || s.Options.T != 32 {
+		t.Errorf("%+v instead of %+v", s.Options.Model, c)
+	}
+	if lines := strings.Join(run.Header(s, "out", 1e9), "\n"); !strings.Contains(lines, "from "+dir) {
+		t.Errorf("%s", lines)
+	}
+}
+
 // TestRow28InterruptedRun (E row 28): stopped and resumed it ends in the same bits.
 func TestRow28InterruptedRun(t *testing.T) {
 	store := makeStore(t, 64)

@@ -171,6 +171,10 @@ func Header(s *Setup, out string, peak float64) []string {
 	if s.Set != nil {
 		val = fmt.Sprintf("validation %d rows", s.Set.Rows())
 	}
+	weights := "init " + string(m.Init)
+	if s.Base != nil {
+		weights = fmt.Sprintf("from %s (%.8s)", s.Base.Dir, s.Base.Hash)
+	}
 	origin := "built in memory"
 	if s.Resolved != nil {
 		origin = s.Resolved.Path
@@ -183,7 +187,7 @@ func Header(s *Setup, out string, peak float64) []string {
 	lines := []string{
 		fmt.Sprintf("config  %s  hash %.8s  out %s", origin, s.ConfigHash(), out),
 		fmt.Sprintf("data    %s  %d docs  %s tok  epoch = %d rows x %d  %s  seed %d  %s%s", d.Store, s.Corpus.NumDocs(), count(s.Stream.NumTokens()), s.Stream.WindowsPerEpoch(), o.T, d.Mode, *d.Seed, val, mixed),
-		fmt.Sprintf("model   llama L%d d%d h%d kv%d f%d V%d %s  %s params (%s without embeddings)  init %s", m.Layers, m.Dim, m.Heads, m.KVHeads, m.FFN, m.Vocab, tie, count(int64(l.Total)), count(int64(l.BodyParams())), m.Init),
+		fmt.Sprintf("model   llama L%d d%d h%d kv%d f%d V%d %s  %s params (%s without embeddings)  %s", m.Layers, m.Dim, m.Heads, m.KVHeads, m.FFN, m.Vocab, tie, count(int64(l.Total)), count(int64(l.BodyParams())), weights),
 		fmt.Sprintf("optim   adamw lr %g  betas %g %g  clip %g  warm-up %d  decay %s", o.Optim.LR, o.Optim.Beta1, o.Optim.Beta2, o.Optim.Clip, o.Optim.Warmup, decayText(o)),
 		fmt.Sprintf("budget  %.4g epochs = %s tok = %d steps x %d  %d shards on %d device(s)  %s", s.Feed.Epochs(o.Steps*int64(o.Batch)), count(o.Steps*int64(o.Batch)*int64(o.T)), o.Steps, o.Batch*o.T, o.Shards, o.Devices, s.Config.Train.Precision),
 	}

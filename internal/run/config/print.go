@@ -8,6 +8,8 @@ import (
 	"fmt"
 	"strconv"
 	"strings"
+
+	"refrain/model"
 )
 
 // YAML writes the resolved configuration, one key a line, each with its origin
@@ -89,6 +91,36 @@ func Init(preset string) ([]byte, error) {
 		l.preset(assign{table().byPath["model.preset"], preset, Origin{Kind: FromOverride, N: 1, Text: preset}})
 		return nil, fmt.Errorf("%s", l.problems.List[0].Text)
 	}
+	c, err := p.config()
+	if err != nil {
+		return nil, err
+	}
+	c.Model.Preset = p.Name
+	c.Train.Epochs = 8
+	return initText(fmt.Sprintf("preset %s: %s", p.Name, p.About), c, "model.preset"), nil
+}
+
+// InitFrom is Init for a run that starts from the weights in the folder dir, of a model of
+// that shape: learning rate, decay and batch are those of Kim et al. for continued
+// pretraining, with one pass over the data.
+func InitFrom(dir string, m model.Config) ([]byte, error) {
+	p := Preset{Name: dir, Model: m, Seq: min(m.MaxT, 4096), Batch: 64, LR: 3e-5}
+	c, err := p.config()
+	if err != nil {
+		return nil, err
+	}
+	c.Model.From, c.Model.RopeScaling, c.Train.Epochs = dir, m.RopeScaling.String(), 1
+	active := []string{"model.from", "model.rope_scaling"}
+	for _, s := range p.settings() {
+		if s.path != "model.init" {
+			active = append(active, s.path)
+		}
+	}
+	return initText("from the weights in "+dir, c, active...), nil
+}
+
+// config is the default configuration with the settings of p.
+func (p Preset) config() (*Config, error) {
 	var c Config
 	for _, f := range table().leaves {
 		f.setDefault(&c)
@@ -101,16 +133,22 @@ func Init(preset string) ([]byte, error) {
 		}
 		f.set(&c, x)
 	}
-	c.Model.Preset = p.Name
-	c.Train.Epochs = 8
-	active := map[string]bool{"model.preset": true, "data.store": true, "data.mode": true,
-		"train.epochs": true, "train.seed": true, "optim.weight_decay": true}
+	return &c, nil
+}
+
+// initText prints c with the keys that stand in every new configuration, and those of
+// active, switched on.
+func initText(what string, c *Config, active ...string) []byte {
+	on := map[string]bool{"data.store": true, "data.mode": true, "train.epochs": true, "train.seed": true, "optim.weight_decay": true}
+	for _, k := range active {
+		on[k] = true
+	}
 	var b bytes.Buffer
-	fmt.Fprintf(&b, "# Training configuration, preset %s: %s.\n", p.Name, p.About)
+	fmt.Fprintf(&b, "# Training configuration, %s.\n", what)
 	b.WriteString("# Set data.store, then: refrain train THIS_FILE. Lines that start with # show the value\n" +
 		"# that holds without them; any key can also be given as key=value after the file.\n")
-	writeInit(&b, table().root, 0, &c, active)
-	return b.Bytes(), nil
+	writeInit(&b, table().root, 0, c, on)
+	return b.Bytes()
 }
 
 func writeInit(b *bytes.Buffer, f *field, depth int, c *Config, active map[string]bool) {
