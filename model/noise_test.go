@@ -85,6 +85,42 @@ func TestNoiseIsCloseToFloat64(t *testing.T) {
 	}
 }
 
+// TestRandomNoise: random shapes, most of them odd, with random noise, against float64:
+// widths and lengths that blocks of random bits cut through, any shards.
+func TestRandomNoise(t *testing.T) {
+	for seed := range uint64(16) {
+		s := randomModel(seed + 1)
+		if s.Dim < 3 { // as in TestRandomHalf: a norm over one or two values leaves only rounding
+			s.Dim += 3
+		}
+		rnd := num.NewStream("random noise", seed)
+		if seed%3 != 0 {
+			s.Noise.Dropout = 0.9 * rnd.Float64(0)
+		}
+		if seed%3 != 1 {
+			s.Noise.Weight, s.Noise.To = 2*rnd.Float64(1), rnd.Float64(2)
+			s.Noise.From = s.Noise.To * rnd.Float64(3)
+			s.Noise.ID = int(rnd.Uintn(4, uint64(s.Vocab))) - 1
+		}
+		s.Noise.Key, s.Noise.Row = rnd.Uint64(5), int(rnd.Uintn(6, 5))
+		t.Run(fmt.Sprintf("seed=%d", seed), func(t *testing.T) {
+			w, r := weightsOf(s.Config, seed), rowsOf(s, seed)
+			want, got := on(t, wide, s, w, r), on(t, fast, s, w, r)
+			if g, x := got.total(), want.total(); math.Abs(g-x) > 1e-5*max(1, x) {
+				t.Errorf("%+v: loss %.8g, in float64 %.8g", s, g, x)
+			}
+			g, x := got.get("grads"), want.get("grads")
+			all := norm(x)
+			for _, p := range got.l.Params {
+				a, b := g[p.Off:p.Off+p.Len], x[p.Off:p.Off+p.Len]
+				if d := relative(a, b); d > 1e-4 && d*norm(b) > 1e-6*all {
+					t.Errorf("%+v: gradient of %s differs by %.2g of its norm", s, p.Name, d)
+				}
+			}
+		})
+	}
+}
+
 // TestNoiseLeavesEvaluationAlone: loss and logits of a model that is trained with noise
 // are those of the model.
 func TestNoiseLeavesEvaluationAlone(t *testing.T) {
