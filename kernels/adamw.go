@@ -36,6 +36,7 @@ var Guard = Kernel[GuardArgs]{
 		return spans(a.Halt, a.SumSq, a.Loss), spans(a.Scale, a.Halt)
 	},
 	Cost: func(a *GuardArgs) gpu.Cost { return gpu.Cost{FLOPs: 2, Bytes: 20} },
+	CUDA: guardCUDA,
 	Ref:  func(h gpu.Host, a *GuardArgs) { guardRef(narrow(h), a) },
 	Wide: func(h WideHost, a *GuardArgs) { guardRef(wide(h), a) },
 	Fast: func(h gpu.Host, a *GuardArgs) func() {
@@ -133,6 +134,7 @@ var AdamW = Kernel[AdamWArgs]{
 	Ref:  func(h gpu.Host, a *AdamWArgs) { adamwRef(narrow(h), a) },
 	Wide: func(h WideHost, a *AdamWArgs) { adamwRef(wide(h), a) },
 	Fast: adamwFast,
+	CUDA: adamwCUDA,
 }
 
 func adamwRef[T real](ms memory[T], a *AdamWArgs) {

@@ -50,6 +50,7 @@ var Attention = Kernel[AttentionArgs]{
 	Ref:  func(h gpu.Host, a *AttentionArgs) { attentionRef(narrow(h), a) },
 	Wide: func(h WideHost, a *AttentionArgs) { attentionRef(wide(h), a) },
 	Fast: attentionFast,
+	CUDA: attentionCUDA,
 }
 
 // causalPairs counts query-key pairs with key <= query.
@@ -163,6 +164,7 @@ var AttentionBwd = Kernel[AttentionBwdArgs]{
 	Ref:  func(h gpu.Host, a *AttentionBwdArgs) { attentionBwdRef(narrow(h), a) },
 	Wide: func(h WideHost, a *AttentionBwdArgs) { attentionBwdRef(wide(h), a) },
 	Fast: attentionBwdFast,
+	CUDA: attentionBwdCUDA,
 }
 
 func attentionBwdRef[T real](m memory[T], a *AttentionBwdArgs) {

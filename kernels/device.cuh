@@ -27,3 +27,45 @@ __device__ __forceinline__ uint16_t toBF16(float f) {
 	if ((v.u & 0x7fffffff) > 0x7f800000) return uint16_t(v.u >> 16 | 0x40);
 	return uint16_t((v.u + 0x7fff + (v.u >> 16 & 1)) >> 16);
 }
+
+// Values is an array of floats or, with half set, of bfloat16: what an op takes whose
+// tensors may be stored as either. All threads of a launch take the same branch.
+struct Values {
+	void *at;
+	i64 half;
+
+	__device__ __forceinline__ float load(i64 i) const {
+		return half ? fromBF16(((const uint16_t *)at)[i]) : ((const float *)at)[i];
+	}
+	__device__ __forceinline__ void store(i64 i, float v) const {
+		if (half) ((uint16_t *)at)[i] = toBF16(v);
+		else ((float *)at)[i] = v;
+	}
+};
+
+// sumBlock adds v over the threads of a block, in a tree; all get the sum. The block's
+// size is a power of two, and its shared memory has room for a T each.
+template <class T> __device__ T sumBlock(T v) {
+	DYNAMIC_SHARED(T, s);
+	__syncthreads();
+	s[threadIdx.x] = v;
+	__syncthreads();
+	for (unsigned n = blockDim.x / 2; n > 0; n /= 2) {
+		if (threadIdx.x < n) s[threadIdx.x] += s[threadIdx.x + n];
+		__syncthreads();
+	}
+	return s[0];
+}
+
+// maxBlock is the largest v of a block, likewise.
+__device__ inline float maxBlock(float v) {
+	DYNAMIC_SHARED(float, s);
+	__syncthreads();
+	s[threadIdx.x] = v;
+	__syncthreads();
+	for (unsigned n = blockDim.x / 2; n > 0; n /= 2) {
+		if (threadIdx.x < n) s[threadIdx.x] = fmaxf(s[threadIdx.x], s[threadIdx.x + n]);
+		__syncthreads();
+	}
+	return s[0];
+}

@@ -34,6 +34,7 @@ var Embed = Kernel[EmbedArgs]{
 	Ref:  func(h gpu.Host, a *EmbedArgs) { embedRef(narrow(h), a) },
 	Wide: func(h WideHost, a *EmbedArgs) { embedRef(wide(h), a) },
 	Fast: embedFast,
+	CUDA: embedCUDA,
 }
 
 func embedRef[T real](m memory[T], a *EmbedArgs) {
@@ -93,6 +94,7 @@ var EmbedBwd = Kernel[EmbedBwdArgs]{
 	Ref:  func(h gpu.Host, a *EmbedBwdArgs) { embedBwdRef(narrow(h), a) },
 	Wide: func(h WideHost, a *EmbedBwdArgs) { embedBwdRef(wide(h), a) },
 	Fast: embedBwdFast,
+	CUDA: embedBwdCUDA,
 }
 
 func embedBwdRef[T real](m memory[T], a *EmbedBwdArgs) {

@@ -87,6 +87,7 @@ var HeadLoss = Kernel[HeadLossArgs]{
 	Ref:  func(h gpu.Host, a *HeadLossArgs) { headLossRef(narrow(h), a) },
 	Wide: func(h WideHost, a *HeadLossArgs) { headLossRef(wide(h), a) },
 	Fast: headLossFast,
+	CUDA: headLossCUDA,
 }
 
 func (a *HeadLossArgs) grads() bool { return !a.DX.IsZero() || !a.DW.IsZero() }

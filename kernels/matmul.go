@@ -45,6 +45,7 @@ var MatMul = Kernel[MatMulArgs]{
 	Ref:  func(h gpu.Host, a *MatMulArgs) { matmulRef(narrow(h), a) },
 	Wide: func(h WideHost, a *MatMulArgs) { matmulRef(wide(h), a) },
 	Fast: matmulFast,
+	CUDA: matmulCUDA,
 }
 
 // productFLOPs counts the multiply-adds of the product of x [N,I] and w [O,I],
@@ -118,6 +119,7 @@ var MatMulDX = Kernel[MatMulDXArgs]{
 	Ref:  func(h gpu.Host, a *MatMulDXArgs) { matmulDXRef(narrow(h), a) },
 	Wide: func(h WideHost, a *MatMulDXArgs) { matmulDXRef(wide(h), a) },
 	Fast: matmulDXFast,
+	CUDA: matmulDXCUDA,
 }
 
 // again is the traffic of reading an output that is accumulated into.
@@ -182,6 +184,7 @@ var MatMulDW = Kernel[MatMulDWArgs]{
 	Ref:  func(h gpu.Host, a *MatMulDWArgs) { matmulDWRef(narrow(h), a) },
 	Wide: func(h WideHost, a *MatMulDWArgs) { matmulDWRef(wide(h), a) },
 	Fast: matmulDWFast,
+	CUDA: matmulDWCUDA,
 }
 
 func matmulDWRef[T real](m memory[T], a *MatMulDWArgs) {

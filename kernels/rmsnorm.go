@@ -45,6 +45,7 @@ var RMSNorm = Kernel[RMSNormArgs]{
 	Ref:  func(h gpu.Host, a *RMSNormArgs) { rmsnormRef(narrow(h), a) },
 	Wide: func(h WideHost, a *RMSNormArgs) { rmsnormRef(wide(h), a) },
 	Fast: rmsnormFast,
+	CUDA: rmsnormCUDA,
 }
 
 func rmsnormRef[T real](m memory[T], a *RMSNormArgs) {
@@ -117,6 +118,7 @@ var RMSNormBwd = Kernel[RMSNormBwdArgs]{
 	Ref:  func(h gpu.Host, a *RMSNormBwdArgs) { rmsnormBwdRef(narrow(h), a) },
 	Wide: func(h WideHost, a *RMSNormBwdArgs) { rmsnormBwdRef(wide(h), a) },
 	Fast: rmsnormBwdFast,
+	CUDA: rmsnormBwdCUDA,
 }
 
 func rmsnormBwdRef[T real](m memory[T], a *RMSNormBwdArgs) {

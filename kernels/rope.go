@@ -56,6 +56,7 @@ var RoPE = Kernel[RoPEArgs]{
 	Ref:  func(h gpu.Host, a *RoPEArgs) { ropeRef(narrow(h), a) },
 	Wide: func(h WideHost, a *RoPEArgs) { ropeRef(wide(h), a) },
 	Fast: ropeFast,
+	CUDA: ropeCUDA,
 }
 
 // heads demands a possible arrangement of rows, positions and heads.

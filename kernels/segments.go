@@ -25,6 +25,7 @@ var Segments = Kernel[SegmentsArgs]{
 	Access: func(a *SegmentsArgs) (reads, writes []gpu.Span) {
 		return spans(a.Starts), spans(a.Seg)
 	},
+	CUDA: segmentsCUDA,
 	Cost: func(a *SegmentsArgs) gpu.Cost { return gpu.Cost{Bytes: bytesOf(a.Starts, a.Seg)} },
 	Ref:  func(h gpu.Host, a *SegmentsArgs) { segments(h.Bytes(a.Starts.Span), gpu.Int32s(h, a.Seg), a) },
 	Wide: func(h WideHost, a *SegmentsArgs) { segments(h.Bytes(a.Starts.Span), gpu.Int32s(h, a.Seg), a) },

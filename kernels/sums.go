@@ -30,6 +30,7 @@ var SumLoss = Kernel[SumLossArgs]{
 	Ref:  func(h gpu.Host, a *SumLossArgs) { sumLossRef(narrow(h), a) },
 	Wide: func(h WideHost, a *SumLossArgs) { sumLossRef(wide(h), a) },
 	Fast: sumLossFast,
+	CUDA: sumLossCUDA,
 }
 
 func sumLossRef[T real](m memory[T], a *SumLossArgs) {
@@ -64,6 +65,7 @@ var SumSquares = Kernel[SumSquaresArgs]{
 	Ref:  func(h gpu.Host, a *SumSquaresArgs) { sumSquaresRef(narrow(h), a) },
 	Wide: func(h WideHost, a *SumSquaresArgs) { sumSquaresRef(wide(h), a) },
 	Fast: sumSquaresFast,
+	CUDA: sumSquaresCUDA,
 }
 
 func sumSquaresRef[T real](m memory[T], a *SumSquaresArgs) {

@@ -30,6 +30,7 @@ var SwiGLU = Kernel[SwiGLUArgs]{
 	Ref:  func(h gpu.Host, a *SwiGLUArgs) { swigluRef(narrow(h), a) },
 	Wide: func(h WideHost, a *SwiGLUArgs) { swigluRef(wide(h), a) },
 	Fast: swigluFast,
+	CUDA: swigluCUDA,
 }
 
 func swigluRef[T real](m memory[T], a *SwiGLUArgs) {
@@ -72,6 +73,7 @@ var SwiGLUBwd = Kernel[SwiGLUBwdArgs]{
 	Ref:  func(h gpu.Host, a *SwiGLUBwdArgs) { swigluBwdRef(narrow(h), a) },
 	Wide: func(h WideHost, a *SwiGLUBwdArgs) { swigluBwdRef(wide(h), a) },
 	Fast: swigluBwdFast,
+	CUDA: swigluBwdCUDA,
 }
 
 func swigluBwdRef[T real](m memory[T], a *SwiGLUBwdArgs) {

@@ -138,25 +138,34 @@ func trial(b *Builder, h *Host, op gpu.Op) (body func(), err error) {
 	if err := h.guards(b); err != nil {
 		return nil, err
 	}
+	if err := touched(b, h, op); err != nil {
+		return nil, err
+	}
+	return body, nil
+}
+
+// touched checks that the op changed what it declares as written, all of it, and
+// nothing else.
+func touched(b *Builder, h *Host, op gpu.Op) error {
 	reads, writes := op.Access()
 	for i, u := range b.bufs {
 		declared := find(writes, i)
 		if declared == nil {
 			if !bytes.Equal(h.mem[i], u.init) {
-				return nil, fmt.Errorf("%s is not declared as written, but changed", u.name)
+				return fmt.Errorf("%s is not declared as written, but changed", u.name)
 			}
 			continue
 		}
 		if err := untouchedOutside(h.mem[i], u.init, declared); err != nil {
-			return nil, fmt.Errorf("%s: %w", u.name, err)
+			return fmt.Errorf("%s: %w", u.name, err)
 		}
 		if !u.scratch && !slices.Contains(reads, *declared) {
 			if k := stillPoison(h.mem[i], declared, u.t.DType); k >= 0 {
-				return nil, fmt.Errorf("element %d of %s was not written", k, u.name)
+				return fmt.Errorf("element %d of %s was not written", k, u.name)
 			}
 		}
 	}
-	return body, nil
+	return nil
 }
 
 func find(spans []gpu.Span, mem int) *gpu.Span {

@@ -83,10 +83,10 @@ struct Event {
 // Stream runs work in order on a thread of its own.
 struct Stream {
 	Stream(Device *d, int number);
-	~Stream();
 	uint64_t push(std::function<void()> work); // returns its position, from 1
 	void demand(uint64_t position);            // lets a lazy stream run that far
 	void drain();                              // demands everything and waits for it
+	void end();
 	bool idle();
 
 	Device *device;
@@ -111,6 +111,7 @@ struct Device {
 	size_t used = 0;
 	std::map<Address, size_t> allocations;
 	std::vector<Stream *> streams;
+	int made = 0;               // streams, ever
 	Stream *standard = nullptr; // the default stream
 	Context *primary = nullptr;
 	std::vector<bool> peers;    // access that was enabled

@@ -9,7 +9,10 @@ Stream::Stream(Device *d, int n) : device(d), number(n), random(settings.seed * 
 	thread = std::thread([this] { run(); });
 }
 
-Stream::~Stream() {
+// end waits for the work and ends the thread; the stream itself stays, since marks and
+// waits may name it.
+void Stream::end() {
+	drain();
 	{
 		std::lock_guard<std::mutex> lock(m);
 		stop = true;
@@ -80,8 +83,9 @@ bool Stream::idle() {
 
 static Stream *newStream(Device *d) {
 	std::lock_guard<std::mutex> lock(d->m);
-	d->streams.push_back(new Stream(d, (int)d->streams.size()));
-	return d->streams.back();
+	Stream *s = new Stream(d, d->made++);
+	d->streams.push_back(s);
+	return s;
 }
 
 Stream *streamOf(void *handle) {
@@ -127,8 +131,12 @@ SIM_EXPORT cuStreamDestroy_v2(void *stream) {
 	Stream *s = (Stream *)stream;
 	if (s == nullptr) return INVALID_HANDLE;
 	SIM_ENTER(s->device);
-	s->drain();
-	return OK; // its thread sleeps until the process ends: marks still name the stream
+	{
+		std::lock_guard<std::mutex> lock(s->device->m);
+		std::erase(s->device->streams, s);
+	}
+	s->end();
+	return OK;
 }
 
 SIM_EXPORT cuStreamSynchronize(void *stream) {
