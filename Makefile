@@ -62,7 +62,7 @@ bin/kernels-sim.so: gpu/cuda/sim/emu.cpp $(wildcard kernels/*.cu) $(SIM_HEADERS)
 	$(SIM_CXX) -x c++ -DREFRAIN_EMU -o $@ $(filter %.cpp %.cu,$^)
 
 test-cuda: cuda-headers sim ## the CUDA driver on the simulated GPUs
-	REFRAIN_CUDA_DRIVER=$(CURDIR)/bin/libcuda-sim.so $(CUDA_GO) test $(CUDA_TAGS) ./gpu/cuda/...
+	REFRAIN_CUDA_DRIVER=$(CURDIR)/bin/libcuda-sim.so $(CUDA_GO) test -count=1 $(CUDA_TAGS) ./gpu/cuda && REFRAIN_CUDA_DRIVER=$(CURDIR)/bin/libcuda-sim.so $(CUDA_GO) test -count=1 $(CUDA_TAGS) -run CUDA ./kernels ./internal/run
 
 clean:
 	rm -rf bin

@@ -284,6 +284,10 @@ type Queue interface {
 // ErrNoDriver is wrapped by the error of a driver that is not installed here.
 var ErrNoDriver = errors.New("no CUDA driver")
 
+// ErrHang is wrapped, besides ErrDevice, by the failure of a device that stopped
+// answering.
+var ErrHang = errors.New("the device hangs")
+
 // ErrDevice is wrapped by the failure that killed a device.
 var ErrDevice = errors.New("the device failed")
 

@@ -3,7 +3,6 @@
 package kernels
 
 import (
-	"path/filepath"
 	"testing"
 
 	"refrain/gpu"
@@ -17,11 +16,7 @@ func simulatedGPU(t *testing.T, settings string) gpu.Device {
 	if err := cuda.Simulate(settings); err != nil {
 		t.Skip(err)
 	}
-	library, err := filepath.Abs("../bin/kernels-sim.so")
-	if err != nil {
-		t.Fatal(err)
-	}
-	drv, err := cuda.New(cuda.Config{Images: func(string) ([]byte, error) { return []byte("refrain-sim " + library), nil }})
+	drv, err := cuda.New(cuda.Config{})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -8,7 +8,6 @@ import (
 	"fmt"
 	"os"
 	"os/exec"
-	"path/filepath"
 	"strings"
 	"testing"
 	"time"
@@ -27,11 +26,7 @@ func simulated(t *testing.T, settings string) *Driver {
 	if err := Simulate(settings); err != nil {
 		t.Skip(err)
 	}
-	library, err := filepath.Abs("../../bin/kernels-sim.so")
-	if err != nil {
-		t.Fatal(err)
-	}
-	d, err := New(Config{Deadline: time.Minute, Images: func(string) ([]byte, error) { return []byte("refrain-sim " + library), nil }})
+	d, err := New(Config{Deadline: time.Minute})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -9,6 +9,7 @@ import "C"
 
 import (
 	"fmt"
+	"path/filepath"
 	"sync"
 	"time"
 
@@ -22,8 +23,8 @@ type Config struct {
 	// Deadline is how long a device may pass no mark while somebody waits for it,
 	// before it is given up; 0 means ten minutes.
 	Deadline time.Duration
-	// Images returns the kernels for an architecture, such as sm_90; nil means that
-	// there are none, and every op is refused.
+	// Images returns the kernels for an architecture, such as sm_90; nil means those of
+	// this binary, and on simulated GPUs the library beside the driver's.
 	Images func(arch string) ([]byte, error)
 }
 
@@ -49,9 +50,21 @@ func New(c Config) (*Driver, error) {
 		c.Deadline = 10 * time.Minute
 	}
 	if c.Images == nil {
-		c.Images = func(arch string) ([]byte, error) { return nil, fmt.Errorf("there are no kernels for %s", arch) }
+		c.Images = ownImages
 	}
 	return &Driver{deadline: c.Deadline, images: c.Images, open: map[int]*Device{}}, nil
+}
+
+// ownImages returns the kernels of this binary: today those of the simulated driver only.
+func ownImages(arch string) ([]byte, error) {
+	if C.refrain_cuda_simulated() == 0 {
+		return nil, fmt.Errorf("this binary has no kernels for %s yet; train with train.device = cpu", arch)
+	}
+	driver, err := filepath.Abs(C.GoString(C.refrain_cuda_path()))
+	if err != nil {
+		return nil, err
+	}
+	return []byte("refrain-sim " + filepath.Join(filepath.Dir(driver), "kernels-sim.so")), nil
 }
 
 // Name returns "cuda".

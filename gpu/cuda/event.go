@@ -182,8 +182,8 @@ func (h *Hang) Error() string {
 	return fmt.Sprintf("cuda: device %d has passed no mark for %v: %s", h.Device, h.Quiet.Round(time.Millisecond), strings.Join(h.Queues, "; "))
 }
 
-// Is makes every Hang a gpu.ErrDevice.
-func (h *Hang) Is(target error) bool { return target == gpu.ErrDevice }
+// Is makes every Hang a gpu.ErrDevice and a gpu.ErrHang.
+func (h *Hang) Is(target error) bool { return target == gpu.ErrDevice || target == gpu.ErrHang }
 
 func (m *marks) hang(quiet time.Duration) *Hang {
 	m.mu.Lock()

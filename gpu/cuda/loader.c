@@ -16,6 +16,7 @@ enum { NO_DEVICE = 100, NOT_FOUND = 500 };
 void *refrain_cuda_slots[REFRAIN_CUDA_SYMBOLS];
 static const char *const names[REFRAIN_CUDA_SYMBOLS] = {REFRAIN_CUDA_NAMES};
 static void *library;
+static const char *path = "libcuda.so.1";
 static char problem[512];
 static int init_result = NO_DEVICE;
 
@@ -24,9 +25,9 @@ static int lacking(void) { return NOT_FOUND; }
 // cuInit takes the place of the driver's for cu, whose initialisation ends the process
 // when it fails: it always succeeds, and the true result is kept.
 int cuInit(unsigned flags) {
-	const char *path = getenv("REFRAIN_CUDA_DRIVER");
-	if (path == NULL || *path == 0) {
-		path = "libcuda.so.1";
+	const char *chosen = getenv("REFRAIN_CUDA_DRIVER");
+	if (chosen != NULL && *chosen != 0) {
+		path = chosen;
 	}
 	void *lib = library = dlopen(path, RTLD_NOW | RTLD_GLOBAL);
 	if (lib == NULL) {
@@ -49,6 +50,10 @@ int cuInit(unsigned flags) {
 const char *refrain_cuda_load_problem(void) { return problem; }
 
 int refrain_cuda_init_result(void) { return init_result; }
+
+const char *refrain_cuda_path(void) { return path; }
+
+int refrain_cuda_simulated(void) { return library != NULL && dlsym(library, "refrain_sim_configure") != NULL; }
 
 int refrain_cuda_simulate(const char *settings) {
 	int (*configure)(const char *) = library != NULL ? (int (*)(const char *))dlsym(library, "refrain_sim_configure") : NULL;

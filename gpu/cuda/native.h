@@ -8,6 +8,12 @@ const char *refrain_cuda_load_problem(void);
 // refrain_cuda_init_result is what the driver's initialisation returned.
 int refrain_cuda_init_result(void);
 
+// refrain_cuda_path is the library of the driver.
+const char *refrain_cuda_path(void);
+
+// refrain_cuda_simulated tells whether the driver that is open is the simulated one.
+int refrain_cuda_simulated(void);
+
 // refrain_cuda_simulate configures the simulated driver as if it had just been started;
 // -1 when another driver, or none, is open.
 int refrain_cuda_simulate(const char *settings);

@@ -31,8 +31,9 @@ type state struct {
 	// have none and are f32.
 	Precision string `json:"precision,omitempty"`
 
-	// Bits is read and no longer written: "purego" in checkpoints of plain Go kernels
-	// that did not yet give the bits of all others.
+	// Bits is set where the last steps have other bits than the CPU's kernels give:
+	// "cuda" for steps of GPUs, and "purego" in checkpoints of plain Go kernels that did
+	// not yet give the bits of all others.
 	Bits string `json:"bits,omitempty"`
 }
 
@@ -71,7 +72,7 @@ func (c *Checkpoints) Write(ctx context.Context, v *train.Save) (string, error) 
 	st := state{
 		Step: snap.Step, Horizon: c.s.Options.Steps, Stream: c.s.Feed.State(v.Window),
 		Chain: v.Chain.String(), Batch: c.s.Options.Batch, Shards: c.s.Options.Shards,
-		Precision: c.s.Options.Policy.String(),
+		Precision: c.s.Options.Policy.String(), Bits: c.s.bits(),
 	}
 	cfg, err := c.hfConfig()
 	if err != nil {
@@ -135,6 +136,8 @@ type Resume struct {
 	Report  *ckpt.Report
 	// OwnBits is set where kernels computed the last steps that gave bits of their own.
 	OwnBits bool
+	// GPU is set where GPUs computed them.
+	GPU bool
 }
 
 // Latest loads the newest good checkpoint of this run. ckpt.ErrNone means that
@@ -181,7 +184,7 @@ func (c *Checkpoints) resume(l *ckpt.Loaded) (*Resume, error) {
 	if g != st.Step*int64(st.Batch) {
 		return nil, fmt.Errorf("state.json says step %d and window %d; with %d rows a step they cannot both be right", st.Step, g, st.Batch)
 	}
-	r := &Resume{Step: st.Step, Window: g, OwnBits: st.Bits == "purego"}
+	r := &Resume{Step: st.Step, Window: g, OwnBits: st.Bits == "purego", GPU: st.Bits == gpuBits}
 	if r.Chain, err = train.ParseChain(st.Chain); err != nil {
 		return nil, err
 	}

@@ -58,6 +58,8 @@ func ExitCode(err error) int {
 		return ExitNumerics
 	case errors.As(err, &gone):
 		return ExitData
+	case errors.Is(err, gpu.ErrHang):
+		return ExitHang
 	case errors.Is(err, gpu.ErrDevice):
 		return ExitDevice
 	case errors.Is(err, ckpt.ErrNoGood):

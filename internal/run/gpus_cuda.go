@@ -5,6 +5,7 @@ package run
 import (
 	"errors"
 
+	"refrain/gpu"
 	"refrain/gpu/cuda"
 )
 
@@ -31,6 +32,14 @@ func FindGPUs() (g GPUs) {
 		g.List = append(g.List, one)
 	}
 	return g
+}
+
+func gpuDriver() (gpu.Driver, error) {
+	d, err := cuda.New(cuda.Config{})
+	if err != nil {
+		return nil, err
+	}
+	return d, nil
 }
 
 func describeGPU(drv *cuda.Driver, i int) (one GPU, err error) {

@@ -149,6 +149,18 @@ func orderOf(d *config.Data) (repack.Mode, repack.Tail, error) {
 	return mode, tail, err
 }
 
+// gpuBits marks steps that GPUs computed.
+const gpuBits = "cuda"
+
+// bits says what gives the bits of a step beside the configuration: nothing on the CPU,
+// whose kernels all give the same.
+func (s *Setup) bits() string {
+	if s.Config.Train.Device == "cuda" {
+		return gpuBits
+	}
+	return ""
+}
+
 // loadTokenizer reads tokenizer.json beside the store's data and checks that
 // it is the one the store was made with. A store without one still trains.
 func (s *Setup) loadTokenizer() error {

@@ -214,6 +214,13 @@ func (r *runner) begin(ctx context.Context) error {
 	if start.OwnBits {
 		j.Watch.Note("the steps so far were computed by plain Go kernels of an earlier version, which rounded otherwise than all kernels do now: what follows agrees with a run of that version to within rounding, not to the bit")
 	}
+	if now := r.s.bits() == gpuBits; start.GPU != now {
+		from, to := "the CPU", "GPUs"
+		if start.GPU {
+			from, to = to, from
+		}
+		j.Watch.Note(fmt.Sprintf("the steps so far were computed by %s, those to come are by %s: what follows agrees with a run that never moved to within rounding, not to the bit", from, to))
+	}
 	return nil
 }
 
@@ -255,7 +262,11 @@ func (r *runner) openDevices() error {
 		return nil
 	}
 	c := &r.s.Config.Train
-	devs, err := OpenDevices(c.Devices, c.Threads*c.Devices, r.j.Profile)
+	open := func() (Devices, error) { return OpenDevices(c.Devices, c.Threads*c.Devices, r.j.Profile) }
+	if c.Device == "cuda" {
+		open = func() (Devices, error) { return openGPUs(c.Devices) }
+	}
+	devs, err := open()
 	if err != nil {
 		return err
 	}

@@ -130,6 +130,7 @@ type Train struct {
 	Steps      int64   `yaml:"steps" default:"0" min:"0" max:"1099511627776" doc:"length in optimiser steps"`
 	Shards     int     `yaml:"shards" default:"0" min:"0" max:"65536" doc:"equal parts of a batch whose gradients are added in a fixed tree, whatever the devices; 0 = automatic"`
 	MicroBatch int     `yaml:"micro_batch" default:"0" min:"0" max:"1048576" weights:"no" doc:"rows a device computes at a time, to save memory; 0 = all of its rows"`
+	Device     string  `yaml:"device" default:"cpu" enum:"cpu|cuda" weights:"no" doc:"what computes: this machine's processor, or its GPUs (a binary of make cuda)"`
 	Devices    int     `yaml:"devices" default:"1" min:"1" max:"64" weights:"no" doc:"devices, a power of two (logical ones on the CPU)"`
 	Threads    int     `yaml:"threads" default:"0" min:"0" max:"1024" weights:"no" doc:"CPU threads of one device; 0 = share all cores"`
 	Seed       uint64  `yaml:"seed" default:"0" doc:"seed of the initial weights, and of the order unless data.seed is set"`

@@ -197,7 +197,7 @@ func TestHash(t *testing.T) {
 	quiet := map[string]string{
 		"model.from": "f", "data.store": "other", "data.val": "v", "data.field": "body", "data.kind": "text", "data.max_batch": "5", "data.tokenizer": "t.json", "data.val_docs": "5",
 		"data.invalid_utf8": "skip", "data.bad_line": "skip", "data.truncated": "skip", "data.too_long": "skip", "data.max_line": "5", "data.max_doc": "5", "data.include": "[a]", "data.exclude": "[a]", "data.empty": "fail",
-		"data.duplicate": "fail", "data.skip_budget": "0.5", "train.devices": "2", "train.micro_batch": "4", "train.threads": "3",
+		"data.duplicate": "fail", "data.skip_budget": "0.5", "train.device": "cuda", "train.devices": "2", "train.micro_batch": "4", "train.threads": "3",
 		"eval.every": "5", "eval.rows": "5", "eval.batch": "5", "save.every": "5", "save.minutes": "5", "save.keep": "5",
 		"data.synthetic.store": "z", "distill.teachers": "[b]", "log.every": "5", "metrics.addr": "localhost:0", "pprof.addr": "localhost:0",
 	}
