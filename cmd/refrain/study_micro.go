@@ -1,6 +1,7 @@
 package main
 
 import (
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -69,6 +70,9 @@ the findings and the report; --records makes the last two again from the first.`
 			o.Args = append([]string{"refrain"}, a.args...)
 			out, err := micro.Run(c.Context(), o)
 			line.clear()
+			if errors.Is(err, run.ErrStopped) {
+				err = &run.Error{Code: run.ExitResumable, Err: errors.New("stopped before the end; everything is saved, the same command goes on")}
+			}
 			if err != nil {
 				return err
 			}

@@ -13,6 +13,7 @@ import (
 
 	"refrain/internal/fsx"
 	"refrain/internal/run"
+	"refrain/pipeline"
 	"refrain/study"
 	"refrain/study/report"
 )
@@ -372,6 +373,19 @@ func (w *work) stopped(ctx context.Context) error {
 	}
 }
 
+// until calls f with a context that a stop ends too; what was under way is done again by
+// the next start.
+func (w *work) until(ctx context.Context, f func(context.Context) error) error {
+	if err := w.stopped(ctx); err != nil {
+		return err
+	}
+	err := pipeline.Until(ctx, w.o.Stop, f)
+	if errors.Is(err, pipeline.ErrStopRequested) {
+		return run.ErrStopped
+	}
+	return err
+}
+
 // ensembles measures those that are missing, or miss their weights.
 func (w *work) ensembles(ctx context.Context, d *demand) (more bool, err error) {
 	for _, x := range d.ensembles {
@@ -379,10 +393,11 @@ func (w *work) ensembles(ctx context.Context, d *demand) (more bool, err error) 
 		if old != nil && (!x.Weights || old.Weights != nil || len(old.Val) == 0) {
 			continue
 		}
-		if err := w.stopped(ctx); err != nil {
-			return false, err
-		}
-		e, err := w.ensembleOf(ctx, x, w.threads())
+		var e *Ensemble
+		err := w.until(ctx, func(ctx context.Context) (err error) {
+			e, err = w.ensembleOf(ctx, x, w.threads())
+			return err
+		})
 		if err != nil {
 			return false, err
 		}
@@ -402,10 +417,11 @@ func (w *work) texts(ctx context.Context, d *demand) (more bool, err error) {
 		if w.r.text(x.Corpus, x.Name) != nil {
 			continue
 		}
-		if err := w.stopped(ctx); err != nil {
-			return false, err
-		}
-		t, err := w.write(ctx, x)
+		var t *Text
+		err := w.until(ctx, func(ctx context.Context) (err error) {
+			t, err = w.write(ctx, x)
+			return err
+		})
 		if err != nil {
 			return false, err
 		}
