@@ -135,7 +135,7 @@ func headDistillSuite() suite {
 		"dx only":          {headCase{13, 5, 12, 4, true, false, false, odd}, 0, 0.5, 1},
 		"dw only":          {headCase{13, 5, 12, 4, false, true, true, odd}, 4, 0.5, 2},
 		"all masked, adds": {headCase{9, 5, 12, 4, true, true, true, all}, 0, 0.5, 1},
-		"wide":             {headCase{10, 8, 40000, 5, true, true, false, odd}, 0, 0.5, 2},
+		"wide":             {headCase{6, 4, 9000, 5, true, true, false, odd}, 0, 0.5, 2},
 	} {
 		s.cases = append(s.cases, both(&HeadDistill, name, func(b *builder) HeadDistillArgs { return distillArgs(b, c) }, "x", "w", "dx")...)
 	}

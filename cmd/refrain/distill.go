@@ -161,9 +161,20 @@ func (a *app) distill(c *cobra.Command, f *distillFlags) error {
 	if err != nil {
 		return err
 	}
-	// Before hours are spent: what is wrong with the student's configuration.
+	// Before hours are spent: what is wrong with the student's configuration, and with what it
+	// will be compared with.
 	r, err := config.Load(f.config, append(more, f.overrides...))
 	if err != nil {
+		return err
+	}
+	if err := a.ingest(ctx, &r.Config, false); err != nil {
+		return err
+	}
+	student := filepath.Join(f.out, "student")
+	compared := distill.Request{
+		Student: student, Teachers: f.teachers, Single: f.single, Self: f.self, Rows: f.rows, Samples: f.samples, Seed: f.seed,
+	}
+	if err := distill.Ready(ctx, compared, &r.Config); err != nil {
 		return err
 	}
 	if f.tokens > 0 {
@@ -171,15 +182,12 @@ func (a *app) distill(c *cobra.Command, f *distillFlags) error {
 			return err
 		}
 	}
-	student := filepath.Join(f.out, "student")
 	if err := a.trainStudent(ctx, run.Kept(r, student), student); err != nil {
 		return err
 	}
 	var rep *distill.Report
 	err = pipeline.Until(ctx, a.graceful(), func(ctx context.Context) (err error) {
-		rep, err = distill.Measure(ctx, distill.Request{
-			Student: student, Teachers: f.teachers, Single: f.single, Self: f.self, Rows: f.rows, Samples: f.samples, Seed: f.seed,
-		})
+		rep, err = distill.Measure(ctx, compared)
 		return err
 	})
 	if errors.Is(err, pipeline.ErrStopRequested) {
@@ -206,9 +214,6 @@ func (a *app) distill(c *cobra.Command, f *distillFlags) error {
 
 // trainStudent trains r in the folder out, from where it was stopped.
 func (a *app) trainStudent(ctx context.Context, r *config.Resolved, out string) (err error) {
-	if err := a.ingest(ctx, &r.Config, false); err != nil {
-		return err
-	}
 	stop := a.graceful()
 	s, err := run.NewSetup(&r.Config, r)
 	if err != nil {

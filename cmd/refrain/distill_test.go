@@ -139,6 +139,8 @@ func distillRefuses(t *testing.T, conf string, runs []string, teachers string) {
 		{run.ExitData, "data.synthetic.store", []string{conf, "--teacher", teachers, "--synthetic", filepath.Join(out, "none"), "-o", out}},
 		{run.ExitUsage, "neither a run folder", []string{conf, "--teacher", t.TempDir(), "--logits", "-o", out}},
 		{run.ExitData, "its vocabulary is 80 and the student's 67", []string{conf, "--teacher", wide, "--logits", "-o", out}},
+		{run.ExitData, "data.seq is 16 in", []string{conf, "data.seq=8", "--teacher", teachers, "--logits", "-o", out}},
+		{run.ExitUsage, "neither a run folder", []string{conf, "--teacher", teachers, "--logits", "--single", out, "-o", out}},
 		{run.ExitData, "no boundary ids", []string{other, "--teacher", filepath.Join(filepath.Dir(other), "run"), "--generate-tokens", "100", "-o", out}},
 	} {
 		if c.want == "no boundary ids" {
@@ -149,5 +151,8 @@ func distillRefuses(t *testing.T, conf string, runs []string, teachers string) {
 		if code, _, msg := cli("", append([]string{"distill"}, c.args...)...); code != c.code || !strings.Contains(msg, c.want) {
 			t.Errorf("%q: exit %d (want %d): %s; want %q", c.args, code, c.code, msg, c.want)
 		}
+	}
+	if _, err := os.Stat(filepath.Join(out, "student")); err == nil {
+		t.Error("a student was begun before its teachers were looked at")
 	}
 }

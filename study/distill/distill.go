@@ -15,6 +15,7 @@ import (
 	"strconv"
 	"strings"
 
+	"refrain/internal/run"
 	"refrain/internal/run/config"
 	"refrain/study/ensemble"
 )
@@ -166,6 +167,29 @@ func Measure(ctx context.Context, r Request) (*Report, error) {
 	}
 	rep.Retention, err = Retain(single.Tally.Docs, t.Ensemble.Docs, student.Tally.Docs, r.Samples, r.Seed)
 	return rep, err
+}
+
+// Ready reports what would keep Measure from comparing runs with a student that is to be
+// trained with configuration c: models that cannot be read, another tokenizer, other rows. It
+// blocks while checkpoints are read and verified. r.Student is not looked at.
+func Ready(ctx context.Context, r Request, c *config.Config) error {
+	if len(r.Teachers) == 0 {
+		return errors.New("distill: there are no teachers")
+	}
+	if r.Self {
+		own, err := run.Expand(r.Teachers[:1])
+		if err != nil {
+			return err
+		}
+		if len(own) > 1 {
+			return &run.Error{Code: run.ExitUsage, Err: fmt.Errorf("%s stands for %d models; self-distillation learns from one, such as %s", r.Teachers[0], len(own), own[len(own)-1])}
+		}
+	}
+	var others []string
+	if r.Single != "" {
+		others = []string{r.Single}
+	}
+	return ensemble.Ready(ctx, ensemble.Request{Members: r.Teachers, Overrides: r.Overrides, Val: r.Val}, others, c)
 }
 
 func best(list []ensemble.Model) ensemble.Model {

@@ -5,6 +5,7 @@ import (
 	"errors"
 
 	"refrain/internal/run"
+	"refrain/internal/run/config"
 	"refrain/model"
 )
 
@@ -37,34 +38,9 @@ type Together struct {
 // and masks of all must agree. A model that is one of the members is not read again. It
 // opens a device for itself, blocks for a pass of every model, and writes nothing.
 func Beside(ctx context.Context, r Request, others []string) (_ *Together, err error) {
-	list, err := openAll(ctx, r)
+	list, alone, warnings, err := openBeside(ctx, r, others)
 	if err != nil {
 		return nil, err
-	}
-	warnings, err := sameSettings(list, r)
-	if err != nil {
-		return nil, err
-	}
-	first := list[0]
-	var alone []*opened
-	for _, path := range others {
-		o, err := openMember(ctx, path, r.Overrides)
-		if err != nil {
-			return nil, err
-		}
-		if o.conf == nil {
-			o.conf = first.conf
-		}
-		if err := together(first, o); err != nil {
-			return nil, err
-		}
-		if _, err := sameSettings([]*opened{first, o}, r); err != nil {
-			return nil, err
-		}
-		if o.Policy, err = model.PolicyOf(o.conf.Train.Precision); err != nil {
-			return nil, err
-		}
-		alone = append(alone, o)
 	}
 	b, done, err := open(r, list)
 	if err != nil {
@@ -95,6 +71,51 @@ func Beside(ctx context.Context, r Request, others []string) (_ *Together, err e
 		t.Others = append(t.Others, named(o, tally))
 	}
 	return t, nil
+}
+
+// Ready reports what Beside would complain about, before the last of the models is trained
+// with the configuration planned.
+func Ready(ctx context.Context, r Request, others []string, planned *config.Config) error {
+	list, _, _, err := openBeside(ctx, r, others)
+	if err != nil {
+		return err
+	}
+	first := list[0]
+	_, err = sameSettings([]*opened{first, {path: "the run that is to be trained", m: first.m, conf: planned}}, r)
+	return err
+}
+
+// openBeside opens what Beside measures.
+func openBeside(ctx context.Context, r Request, others []string) (list, alone []*opened, warnings []string, err error) {
+	list, err = openAll(ctx, r)
+	if err != nil {
+		return nil, nil, nil, err
+	}
+	warnings, err = sameSettings(list, r)
+	if err != nil {
+		return nil, nil, nil, err
+	}
+	first := list[0]
+	for _, path := range others {
+		o, err := openMember(ctx, path, r.Overrides)
+		if err != nil {
+			return nil, nil, nil, err
+		}
+		if o.conf == nil {
+			o.conf = first.conf
+		}
+		if err := together(first, o); err != nil {
+			return nil, nil, nil, err
+		}
+		if _, err := sameSettings([]*opened{first, o}, r); err != nil {
+			return nil, nil, nil, err
+		}
+		if o.Policy, err = model.PolicyOf(o.conf.Train.Precision); err != nil {
+			return nil, nil, nil, err
+		}
+		alone = append(alone, o)
+	}
+	return list, alone, warnings, nil
 }
 
 // single measures o alone, unless it is one of the members.
