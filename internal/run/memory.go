@@ -96,7 +96,7 @@ func (s *Setup) NeedMemory(o *train.Options, evalRows int) (*Memory, error) {
 	if s.Set != nil {
 		dev, pinned, err := eval.Footprint(s.evalConfig(o, evalRows))
 		if err != nil {
-			return nil, err
+			return nil, usage(err) // eval.batch is too large
 		}
 		m.Uses = append(m.Uses, train.Use{Label: "evaluation", Bytes: dev + pinned}, train.Use{Label: "evaluation copies", Bytes: evalSnaps * weights})
 		orders += 8 * (int64(s.Set.NumDocs()) + s.Set.Rows())

@@ -95,8 +95,11 @@ func record(c Config, logits bool) (*gpu.Program, error) {
 	l := c.Model.Layout()
 	p := gpu.NewProgram("eval")
 	lay := item.Layout{N: c.B, T: c.T}
-	if n := max(int64(l.Total), lay.Bytes()); n > math.MaxInt32 {
-		return nil, fmt.Errorf("eval: %d parameters, and %d bytes for %d rows of %d tokens; a buffer has at most %d elements: use fewer rows at a time (eval.batch)", l.Total, lay.Bytes(), c.B, c.T, math.MaxInt32)
+	if l.Total > math.MaxInt32 {
+		return nil, fmt.Errorf("eval: the model has %d parameters; at most %d fit into one buffer", l.Total, math.MaxInt32)
+	}
+	if n := lay.Bytes(); n > math.MaxInt32 {
+		return nil, fmt.Errorf("eval: %d rows of %d tokens at a time take %d bytes; at most %d can be moved at once: use a smaller eval.batch", c.B, c.T, n, math.MaxInt32)
 	}
 	n, half := c.B*c.T, c.Model.C()/2
 	w := p.Extern(extWeights, gpu.F32, l.Total)
