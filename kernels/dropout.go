@@ -63,6 +63,7 @@ var Dropout = Kernel[DropoutArgs]{
 	Ref:  func(h gpu.Host, a *DropoutArgs) { dropoutRef(narrow(h), a) },
 	Wide: func(h WideHost, a *DropoutArgs) { dropoutRef(wide(h), a) },
 	Fast: dropoutFast,
+	CUDA: dropoutCUDA,
 }
 
 // drawLen is the number of words in the Draw of an op.

@@ -32,6 +32,7 @@ var RepeatRows = Kernel[RepeatRowsArgs]{
 	Ref:    func(h gpu.Host, a *RepeatRowsArgs) { repeatRows(h, a)() },
 	Wide:   func(h WideHost, a *RepeatRowsArgs) { repeatRows(h, a)() },
 	Fast:   repeatRows,
+	CUDA:   repeatRowsCUDA,
 }
 
 // parts demands that a number of rows divides into parts.
@@ -103,6 +104,7 @@ var MaskRows = Kernel[MaskRowsArgs]{
 	Ref:    func(h gpu.Host, a *MaskRowsArgs) { maskRows(h, a)() },
 	Wide:   func(h WideHost, a *MaskRowsArgs) { maskRows(h, a)() },
 	Fast:   maskRows,
+	CUDA:   maskRowsCUDA,
 }
 
 func maskRows(h gpu.Host, a *MaskRowsArgs) func() {

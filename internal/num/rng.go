@@ -10,17 +10,23 @@ import (
 // order, never summed, so (seed 1, epoch 2) and (seed 2, epoch 1) are
 // unrelated, and so are ("a", 0) and ("a").
 func Key(purpose string, words ...uint64) uint64 {
-	// FNV-1a over the purpose, then one full-avalanche round for its length and
-	// for each word.
-	h := uint64(14695981039346656037)
-	for i := range len(purpose) {
-		h = (h ^ uint64(purpose[i])) * 1099511628211
-	}
-	h = mix(h ^ uint64(len(purpose))<<32 ^ uint64(len(words)))
+	h := KeyPrefix(purpose, len(words))
 	for _, w := range words {
 		h = mix(bits.RotateLeft64(h, 27)*0x9e3779b97f4a7c15 ^ mix(w+0x9e3779b97f4a7c15))
 	}
 	return h
+}
+
+// KeyPrefix is what Key knows before its words, of which there will be that many: for code
+// on a device that takes them in itself.
+func KeyPrefix(purpose string, words int) uint64 {
+	// FNV-1a over the purpose, then one full-avalanche round for its length and
+	// the number of words. Key adds a round for each of them.
+	h := uint64(14695981039346656037)
+	for i := range len(purpose) {
+		h = (h ^ uint64(purpose[i])) * 1099511628211
+	}
+	return mix(h ^ uint64(len(purpose))<<32 ^ uint64(words))
 }
 
 // mix is the finaliser of SplitMix64 (Steele, Lea, Flood 2014, with Stafford's

@@ -98,3 +98,15 @@ func TestCUDAResumesOnFewer(t *testing.T) {
 		}
 	}
 }
+
+// TestCUDANoise: dropout, masked rows and cycles on two simulated GPUs follow the CPU within
+// rounding, since the masks are the same.
+func TestCUDANoise(t *testing.T) {
+	if err := cuda.Simulate("devices=2 mode=lazy"); err != nil {
+		t.Skip(err)
+	}
+	dir := makeStore(t, 64)
+	with := []string{"train.precision=f32", "model.layers=1", "regularize.dropout=0.2", "regularize.masked_weight=0.4", "optim.schedule=cyclic", "optim.cycles=2"}
+	want := losses(t, dir, with...)
+	agree(t, losses(t, dir, append(with, "train.device=cuda", "train.devices=2")...), want, 2e-5)
+}
