@@ -211,3 +211,24 @@ func TestBatchShape(t *testing.T) {
 		}
 	}
 }
+
+// TestRow40BatchStarts: a batch whose start diverges is missing, by name, and the others go
+// on from where the file says; when all are, there is nothing to compare and no reference.
+func TestRow40BatchStarts(t *testing.T) {
+	lines := "batches: [4, 8]\ngrid:\n  optim.lr: [0.003, 3]\ndescend: {start: {optim.lr: 3}}\n"
+	b, _, err := batches(t, batchFile(t, filepath.Join(t.TempDir(), "out"), lines))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if b.Reference != "" || len(b.Pools) != 1 || len(b.Pools[0].Endpoints) != 0 || b.Pools[0].Shape != Unclear {
+		t.Errorf("%+v", b)
+	}
+	for _, x := range b.Tuned {
+		if x.Certificate != nil || !strings.Contains(x.Trouble, "diverged") {
+			t.Errorf("batch %s: %+v", x.Batch, x)
+		}
+	}
+	if all := strings.Join(b.Warnings, "\n"); !strings.Contains(all, "batch 4 is missing: ") || !strings.Contains(all, "batch 8 is missing: ") {
+		t.Errorf("warnings\n%s", all)
+	}
+}

@@ -8,6 +8,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"refrain/internal/run"
 	"refrain/study"
 )
 
@@ -82,6 +83,9 @@ func (a *app) batch(ctx context.Context, spec *study.Spec, o sweepOptions) error
 	if err == nil {
 		err = failedCells(live.all())
 	}
+	if err == nil && res.Reference == "" {
+		err = &run.Error{Code: run.ExitFailed, Err: errors.New("no batch could be trained, so there is nothing to compare; start where training works")}
+	}
 	if o.json {
 		return errors.Join(a.record("batch", res), err)
 	}
@@ -98,6 +102,16 @@ func (a *app) printBatches(r *study.BatchStudy) {
 		}
 		a.printCertificate(t.Certificate, r.Registry)
 	}
+	if r.Reference != "" { // or there is an error beside it
+		a.printPools(r)
+	}
+	for _, w := range r.Warnings {
+		a.notef("%s", w)
+	}
+}
+
+// printPools prints the endpoints on every pool.
+func (a *app) printPools(r *study.BatchStudy) {
 	a.printf("loss on %s, %d rows, %d tokens; differences from batch %s\n", r.Store, r.Rows, r.Tokens, r.Reference)
 	for _, p := range r.Pools {
 		how := "settings of the first pool"
@@ -115,8 +129,5 @@ func (a *app) printBatches(r *study.BatchStudy) {
 			fmt.Fprintf(t, "%s\t%d\t%s\t%s\t%s\t%d\t%s\t%s\t%s\t%s\n", e.Batch, e.Steps, armLoss(e.Arm), number(e.Val), number(e.Train), len(e.Losses), d, in, errs, clear)
 		}
 		t.Flush()
-	}
-	for _, w := range r.Warnings {
-		a.notef("%s", w)
 	}
 }

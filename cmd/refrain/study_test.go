@@ -139,3 +139,12 @@ pools:
 		t.Errorf("as an ablation: exit %d, %s", code, errText)
 	}
 }
+
+// TestBatchNothing: where no batch trains there is an error, and the reasons.
+func TestBatchNothing(t *testing.T) {
+	path, _ := sweepFile(t, "batches: [4, 8]\ngrid:\n  optim.lr: [0.003, 10]\n  optim.weight_decay: [1000]\n  optim.clip: [0]\ndescend: {start: {optim.lr: 10, optim.weight_decay: 1000, optim.clip: 0}}\n")
+	code, text, errText := cli("", "study", "batch", path)
+	if code != run.ExitFailed || !strings.Contains(text, "missing: the first place") || !strings.Contains(errText, "no batch could be trained") || strings.Contains(text, "loss on") {
+		t.Errorf("exit %d\n%s%s", code, text, errText)
+	}
+}
