@@ -25,16 +25,18 @@ func (a *app) microCommand() *cobra.Command {
 sizes and intervals, whatever the answers are: the best number of epochs at a decay
 of 0.1, the tuned decay and whether larger models then help, ensembles and their
 limits, whether their members are more overfit, the order of the data, the batch,
-tied and decayed embeddings.
+tied and decayed embeddings, students of text that ensembles write, and what more
+devices buy within a deadline.
 
 The text is the Go source tree, or a folder given with --corpus; further corpora,
 such as the prose that bench/corpora/prose.sh fetches, get a shorter program that
 repeats some of the questions. Near copies are left out. Recipes are chosen on one
 split of the documents and reported on another; ensemble weights are fitted on a third.
 
-The short form takes at most 100 minutes on two cores, --quick at most 10, --night
-several hours. Ctrl-C saves; the same command goes on. DIR/results has the records,
-the findings and the report; --records makes the last two again from the first.`,
+The short form takes at most 100 minutes on two cores, and 2 GB in DIR; --quick takes at
+most 10 minutes, --night several hours. Ctrl-C saves; the same command goes on.
+DIR/results has the records, the findings and the report, and --records makes the last
+two again from the first; docs/formats/micro.md describes them.`,
 		Example: `  refrain study micro --quick -o micro
   refrain study micro -o micro --corpus go --corpus prose --export docs/results/micro
   refrain study micro --records docs/results/micro/records.json -o again`,

@@ -117,6 +117,7 @@ func (s scope) answerStudents(a *Answer) {
 		s.retention(a, l.name, single, best, p)
 	}
 	a.Tables = append(a.Tables, t)
+	a.note("a student takes %.3g times the steps of the best single model", 1/(1-s.t.students.fraction))
 	a.say(all(verdicts...), "%s", text[2:])
 }
 
