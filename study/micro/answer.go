@@ -77,19 +77,22 @@ func (f *Form) Answers(r *Results) []*Answer {
 	out := []*Answer{}
 	for i, s := range f.scopes(r) {
 		for _, q := range questions() {
-			a := &Answer{ID: q.id, Title: q.title, Corpus: s.corpus, Question: q.text, Verdict: NotAnswered, Effects: []Effect{}, Notes: []string{}, Tables: []Table{}}
-			switch {
-			case q.asked(s.t):
-				q.answer(s, a)
-			case i > 0:
-				continue // fewer questions are asked of further corpora
-			default:
-				a.fail("the form %s leaves this question out", f.Name)
+			if i == 0 || q.asked(s.t) { // fewer questions are asked of further corpora
+				out = append(out, f.answer(s, q))
 			}
-			out = append(out, a)
 		}
 	}
 	return out
+}
+
+func (f *Form) answer(s scope, q question) *Answer {
+	a := &Answer{ID: q.id, Title: q.title, Corpus: s.corpus, Question: q.text, Verdict: NotAnswered, Effects: []Effect{}, Notes: []string{}, Tables: []Table{}}
+	if q.asked(s.t) {
+		q.answer(s, a)
+	} else {
+		a.fail("the form %s leaves this question out", f.Name)
+	}
+	return a
 }
 
 func (a *Answer) note(format string, list ...any) {

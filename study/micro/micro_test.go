@@ -201,10 +201,13 @@ func TestStudyOfTwoCorporaKilledAndStopped(t *testing.T) {
 	}
 	o = tinyOptions(calm)
 	o.Corpora = o.Corpora[:1]
-	o.Form.main.orders, o.Form.main.batches, o.Form.main.decayed, o.Form.main.students, o.Form.main.members = nil, nil, nil, nil, 0
+	o.Form.main = table{seeds: 2, pools: 1, sizes: o.Form.main.sizes[:1]}
 	alone, err := Run(t.Context(), o)
 	if err != nil {
 		t.Fatal(err)
+	}
+	if len(alone.Results.Models) != 2 {
+		t.Errorf("%d runs of one recipe with two seeds", len(alone.Results.Models))
 	}
 	for _, m := range alone.Results.Models {
 		x := out.Results.model(m.Point, m.Seed)

@@ -167,8 +167,9 @@ func (w world) ensemble(r *Results, x wantEnsemble) *Ensemble {
 // answerOf is that of a question on the first corpus.
 func answerOf(t *testing.T, f *Form, r *Results, id string) *Answer {
 	t.Helper()
-	for _, a := range f.Answers(r) {
-		if a.ID == id {
+	for _, q := range questions() {
+		if q.id == id {
+			a := f.answer(f.scopes(r)[0], q)
 			t.Logf("(%s) %s", a.ID, a.Text)
 			for _, n := range a.Notes {
 				t.Logf("    %s", n)
