@@ -50,7 +50,7 @@ two again from the first; docs/formats/micro.md describes them.`,
 				return bad(c, "--quick and --night are both there; keep one")
 			case o.Parallel < 0:
 				return bad(c, "--max-parallel %d: want a number of runs, or 0 for as many as the machine takes", o.Parallel)
-			case records != "" && (quick || night || len(o.Corpora) > 0 || export != ""):
+			case records != "" && (quick || night || o.SoFar || len(o.Corpora) > 0 || export != ""):
 				return bad(c, "--records trains nothing and takes form and corpora from the file; leave the other flags out")
 			case records != "":
 				return a.microAgain(records, o.Out, asJSON)
@@ -97,6 +97,7 @@ two again from the first; docs/formats/micro.md describes them.`,
 	f.StringVarP(&o.Out, "output", "o", "", "folder of the study; the same one goes on where it was stopped")
 	f.BoolVar(&quick, "quick", false, "fewer recipes, two seeds, one pool; the questions about larger models and pools stay open")
 	f.BoolVar(&night, "night", false, "eight seeds, three pools and eight members")
+	f.BoolVar(&o.SoFar, "so-far", false, "train nothing more, and answer what can be answered from the runs that have ended")
 	f.StringArrayVar(&o.Corpora, "corpus", nil, "go, or a folder of text files; may be repeated, the first gets the whole program (default go)")
 	f.IntVar(&o.Parallel, "max-parallel", 0, "most runs at a time; 0: as ends first")
 	f.StringVar(&export, "export", "", "also write records, findings and report here, and nothing else")

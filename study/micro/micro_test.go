@@ -150,6 +150,19 @@ func TestStudyOfTwoCorporaKilledAndStopped(t *testing.T) {
 	if _, err := Run(t.Context(), o); !errors.Is(err, run.ErrStopped) {
 		t.Errorf("a stop that was asked for: %v", err)
 	}
+	// What is there has answers already, most of them that runs are missing.
+	o.Stop, o.SoFar = nil, true
+	part, err := Run(t.Context(), o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	records, err := filepath.Glob(filepath.Join(dir, "out", registryDir, "cells", "*.json"))
+	if err != nil || len(part.Results.Models) == 0 || len(part.Results.Models) > len(records) || len(records) > 40 {
+		t.Errorf("%d models of %d records (%v)", len(part.Results.Models), len(records), err)
+	}
+	if a := part.Answers[4]; a.ID != "e" || a.Verdict != NotAnswered {
+		t.Errorf("(%s) %s", a.ID, a.Text)
+	}
 	out, err := Run(t.Context(), tinyOptions(dir))
 	if err != nil {
 		t.Fatal(err)

@@ -35,6 +35,7 @@ const evalRows = 32
 type Options struct {
 	Out      string // folder; an earlier start's goes on
 	Form     *Form
+	SoFar    bool     // train and generate nothing more: measure what is there, and answer from that
 	Corpora  []string // folders of text, or GoCorpus; the first gets the whole program. nil: GoCorpus
 	Parallel int      // most runs at a time; 0: what the machine takes
 	Stop     <-chan struct{}
@@ -264,6 +265,10 @@ func (w *work) train(ctx context.Context, d *demand) (bool, error) {
 		if err != nil {
 			return false, err
 		}
+		if w.o.SoFar && old == nil {
+			cells, keys = cells[:len(cells)-1], keys[:len(keys)-1]
+			continue
+		}
 		if old == nil || !old.Final() {
 			cost += c.Cost.CoreSeconds
 			steps += c.Cost.Steps
@@ -273,12 +278,22 @@ func (w *work) train(ctx context.Context, d *demand) (bool, error) {
 	if len(cells) == 0 {
 		return false, nil
 	}
-	if steps > 0 {
+	if steps > 0 && !w.o.SoFar {
 		w.o.Say("train      %d runs, about %.0f s of one core", len(cells), cost)
 	}
-	records, err := w.run.Answers(ctx, cells)
-	if err != nil {
-		return false, err
+	records := make([]*study.Record, len(cells))
+	if w.o.SoFar {
+		for i, c := range cells {
+			var err error
+			if records[i], err = study.Find(w.reg.Records(), c, w.run.Spec.Code); err != nil {
+				return false, err
+			}
+		}
+	} else {
+		var err error
+		if records, err = w.run.Answers(ctx, cells); err != nil {
+			return false, err
+		}
 	}
 	for i, rec := range records {
 		if rec == nil {
@@ -389,6 +404,9 @@ func (w *work) until(ctx context.Context, f func(context.Context) error) error {
 // ensembles measures those that are missing, or miss their weights.
 func (w *work) ensembles(ctx context.Context, d *demand) (more bool, err error) {
 	for _, x := range d.ensembles {
+		if w.o.SoFar && !w.known(x.Point, x.Members) {
+			continue
+		}
 		old := w.r.ensemble(x.Point)
 		if old != nil && (!x.Weights || old.Weights != nil || len(old.Val) == 0) {
 			continue
@@ -411,11 +429,30 @@ func (w *work) ensembles(ctx context.Context, d *demand) (more bool, err error) 
 	return more, nil
 }
 
+// known says that the first so many models of a recipe have ended.
+func (w *work) known(p Point, members int) bool {
+	for seed := range uint64(members) {
+		if w.r.model(p, seed) == nil {
+			return false
+		}
+	}
+	return true
+}
+
 // texts has members write what students read.
 func (w *work) texts(ctx context.Context, d *demand) (more bool, err error) {
 	for _, x := range d.texts {
 		if w.r.text(x.Corpus, x.Name) != nil {
 			continue
+		}
+		if w.o.SoFar {
+			there, err := fsx.Exists(fsx.OS{}, w.store(x.Corpus, x.Name))
+			if err != nil {
+				return false, &run.Error{Code: run.ExitDisk, Err: err}
+			}
+			if !there || !w.known(x.Teacher, x.Members) {
+				continue
+			}
 		}
 		var t *Text
 		err := w.until(ctx, func(ctx context.Context) (err error) {
