@@ -44,9 +44,15 @@ func matmulDWCUDA(l gpu.Launcher, a *MatMulDWArgs) error {
 		a.DY.Dim(1), a.X.Dim(1), a.DY.Dim(0))
 }
 
-// headLossCUDA works off a chunk of rows at a time: logits, their loss and gradient, and
-// the two products with it.
 func headLossCUDA(l gpu.Launcher, a *HeadLossArgs) error {
+	return headCUDA(l, a, func(_, m int, logits, loss, targets, scale gpu.Tensor) error {
+		return launch(l, "head_rows", blocks(m), logits, loss, targets, scale, a.W.Dim(0))
+	})
+}
+
+// headCUDA works off a chunk of rows at a time: logits, their loss and gradient, which one
+// launches for m rows from at on, and the two products with it.
+func headCUDA(l gpu.Launcher, a *HeadLossArgs, one func(at, m int, logits, loss, targets, scale gpu.Tensor) error) error {
 	n, d, v := a.X.Dim(0), a.X.Dim(1), a.W.Dim(0)
 	chunk := a.Logits.Dim(0)
 	if n == 0 {
@@ -66,7 +72,7 @@ func headLossCUDA(l gpu.Launcher, a *HeadLossArgs) error {
 		if err := product(l, logits, gpu.Tensor{}, rows(l, x, a.W.DType), rows(l, a.W, a.X.DType), gpu.Tensor{}, m, v, d); err != nil {
 			return err
 		}
-		if err := launch(l, "head_rows", blocks(m), logits, a.Loss.View(at, m), targets, scale, v); err != nil {
+		if err := one(at, m, logits, a.Loss.View(at, m), targets, scale); err != nil {
 			return err
 		}
 		if !a.DX.IsZero() {

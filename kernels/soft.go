@@ -59,6 +59,7 @@ var SoftTargets = Kernel[SoftTargetsArgs]{
 	Ref:  func(h gpu.Host, a *SoftTargetsArgs) { softTargetsRef(narrow(h), a) },
 	Wide: func(h WideHost, a *SoftTargetsArgs) { softTargetsRef(wide(h), a) },
 	Fast: softTargetsFast,
+	CUDA: softTargetsCUDA,
 }
 
 func (a *SoftTargetsArgs) sparse() bool { return !a.IDs.IsZero() || !a.P.IsZero() }
@@ -152,6 +153,7 @@ var HeadDistill = Kernel[HeadDistillArgs]{
 	Ref:  func(h gpu.Host, a *HeadDistillArgs) { headDistillRef(narrow(h), a) },
 	Wide: func(h WideHost, a *HeadDistillArgs) { headDistillRef(wide(h), a) },
 	Fast: headDistillFast,
+	CUDA: headDistillCUDA,
 }
 
 // base are the arguments that HeadLoss has too.
