@@ -5,6 +5,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -27,7 +28,9 @@ func TestSweepK8s(t *testing.T) {
 	var conf string
 	for line := range strings.Lines(string(b)) {
 		if rest, ok := strings.CutPrefix(line, "base: "); ok {
-			conf = strings.Trim(strings.TrimSpace(rest), `"`)
+			if conf, err = strconv.Unquote(strings.TrimSpace(rest)); err != nil {
+				t.Fatal(err)
+			}
 		}
 	}
 	text, err := os.ReadFile(conf)
