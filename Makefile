@@ -1,6 +1,6 @@
 # Everything here is a short name for a command that works by itself; the checks
 # live in .ci and need nothing but Go.
-.PHONY: build test race lint bench gen gen-check fuzz check ci clean cuda cuda-headers sim test-cuda
+.PHONY: build test race lint bench gen gen-check fuzz check ci clean cuda cuda-headers cuda-toolchain kernels kernels-check sim test-cuda
 
 build: ## bin/refrain
 	CGO_ENABLED=0 go build -trimpath -o bin/ ./cmd/refrain
@@ -47,6 +47,21 @@ cuda-headers:
 	@[ -n "$(CUDA_HEADERS)" ] || { echo "no cuda.h here: installing NVIDIA's headers into .cuda"; \
 		python3 -m pip install --quiet --disable-pip-version-check --no-deps --target $(CUDA_DIR) nvidia-cuda-runtime==13.0.96; }
 
+# NVIDIA's compiler (270 MB), for who changes a kernel: the images are committed.
+cuda-toolchain:
+	python3 -m pip install --quiet --disable-pip-version-check --no-deps --upgrade --target $(CUDA_DIR) nvidia-cuda-runtime==13.0.96 \
+		nvidia-cuda-nvcc==13.0.88 nvidia-cuda-crt==13.0.88 nvidia-nvvm==13.0.88 nvidia-cuda-cccl==13.0.85
+
+NVCC := $(CUDA_DIR)/nvidia/cu13/bin/nvcc
+
+kernels: ## compile the kernels for real GPUs: kernels/ptx
+	@[ -x $(NVCC) ] || $(MAKE) cuda-toolchain
+	cd kernels && go run ./_images -nvcc $(NVCC)
+
+kernels-check: ## the images are what the sources give, and nothing spills
+	@[ -x $(NVCC) ] || $(MAKE) cuda-toolchain
+	cd kernels && go run ./_images -nvcc $(NVCC) -check
+
 # The simulated driver and the kernels, both compiled by g++.
 SIM_CXX := g++ -std=c++20 -O2 -g -fPIC -shared -fvisibility=hidden -ffp-contract=off -Wall -Wextra
 SIM_HEADERS := $(wildcard gpu/cuda/sim/*.hpp kernels/*.cuh)
@@ -57,12 +72,12 @@ bin/libcuda-sim.so: $(filter-out gpu/cuda/sim/emu.cpp,$(wildcard gpu/cuda/sim/*.
 	@mkdir -p bin
 	$(SIM_CXX) -o $@ $(filter %.cpp,$^) -ldl -lpthread
 
-bin/kernels-sim.so: gpu/cuda/sim/emu.cpp $(wildcard kernels/*.cu) $(SIM_HEADERS)
+bin/kernels-sim.so: gpu/cuda/sim/emu.cpp $(filter-out kernels/all.cu,$(wildcard kernels/*.cu)) $(SIM_HEADERS)
 	@mkdir -p bin
 	$(SIM_CXX) -x c++ -DREFRAIN_EMU -o $@ $(filter %.cpp %.cu,$^)
 
 test-cuda: cuda-headers sim ## the CUDA driver on the simulated GPUs
-	REFRAIN_CUDA_DRIVER=$(CURDIR)/bin/libcuda-sim.so $(CUDA_GO) test -count=1 $(CUDA_TAGS) ./gpu/cuda && REFRAIN_CUDA_DRIVER=$(CURDIR)/bin/libcuda-sim.so $(CUDA_GO) test -count=1 $(CUDA_TAGS) -run CUDA ./kernels ./internal/run
+	REFRAIN_CUDA_DRIVER=$(CURDIR)/bin/libcuda-sim.so $(CUDA_GO) test -count=1 $(CUDA_TAGS) ./gpu/cuda && REFRAIN_CUDA_DRIVER=$(CURDIR)/bin/libcuda-sim.so $(CUDA_GO) test -count=1 $(CUDA_TAGS) -run 'CUDA|Chosen' ./kernels ./kernels/ptx ./internal/run
 
 clean:
 	rm -rf bin

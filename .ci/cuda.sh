@@ -8,7 +8,7 @@ for tool in make g++ python3; do
 	command -v $tool >/dev/null || { echo "skipped: there is no $tool"; exit 0; }
 done
 (cd gpu/cuda && go run ./_gen -check)
-make test-cuda
+make test-cuda kernels-check
 make cuda
 if ldd bin/refrain-cuda | grep -iE 'libcuda|libnv|libcublas|libnccl'; then
 	echo "the binary is linked against NVIDIA's libraries"

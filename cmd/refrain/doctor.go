@@ -178,7 +178,7 @@ func (m *machine) quota(l host.CPULimit) {
 func (m *machine) gpus(g run.GPUs) {
 	m.CUDA, m.GPUs = g.Version, g.List
 	for i, d := range g.List {
-		m.find("gpu", good, "", "%d: %s, %s, %.0f GiB, %s; CUDA %d.%d", i, d.Name, d.Arch, float64(d.Bytes)/(1<<30), d.PCI, g.Version/1000, g.Version%1000/10)
+		m.find("gpu", good, "", "%d: %s, %s (kernels: %s), %.0f GiB, %s; CUDA %d.%d", i, d.Name, d.Arch, d.Image, float64(d.Bytes)/(1<<30), d.PCI, g.Version/1000, g.Version%1000/10)
 	}
 	switch {
 	case !g.Built:

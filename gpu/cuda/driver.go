@@ -23,8 +23,8 @@ type Config struct {
 	// Deadline is how long a device may pass no mark while somebody waits for it,
 	// before it is given up; 0 means ten minutes.
 	Deadline time.Duration
-	// Images returns the kernels for an architecture, such as sm_90; nil means those of
-	// this binary, and on simulated GPUs the library beside the driver's.
+	// Images returns the kernels for an architecture, such as sm_90. Without it every op
+	// is refused, but on simulated GPUs, which have the library beside the driver's.
 	Images func(arch string) ([]byte, error)
 }
 
@@ -49,17 +49,16 @@ func New(c Config) (*Driver, error) {
 	if c.Deadline <= 0 {
 		c.Deadline = 10 * time.Minute
 	}
-	if c.Images == nil {
-		c.Images = ownImages
+	if C.refrain_cuda_simulated() != 0 {
+		c.Images = simulatedImage
+	} else if c.Images == nil {
+		c.Images = func(arch string) ([]byte, error) { return nil, fmt.Errorf("there are no kernels for %s", arch) }
 	}
 	return &Driver{deadline: c.Deadline, images: c.Images, open: map[int]*Device{}}, nil
 }
 
-// ownImages returns the kernels of this binary: today those of the simulated driver only.
-func ownImages(arch string) ([]byte, error) {
-	if C.refrain_cuda_simulated() == 0 {
-		return nil, fmt.Errorf("this binary has no kernels for %s yet; train with train.device = cpu", arch)
-	}
+// simulatedImage names the library of kernels beside the simulated driver's.
+func simulatedImage(string) ([]byte, error) {
 	driver, err := filepath.Abs(C.GoString(C.refrain_cuda_path()))
 	if err != nil {
 		return nil, err

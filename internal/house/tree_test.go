@@ -93,7 +93,7 @@ var loadTree = sync.OnceValues(func() (*tree, error) {
 		rel = filepath.ToSlash(rel)
 		name := d.Name()
 		if d.IsDir() {
-			if name == ".git" || name == ".env" || name == "testdata" || name == "node_modules" || rel == "bin" {
+			if name == ".git" || name == ".env" || name == ".cuda" || name == "testdata" || name == "node_modules" || rel == "bin" {
 				return fs.SkipDir
 			}
 			return nil

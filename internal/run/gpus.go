@@ -13,5 +13,6 @@ type GPU struct {
 	Name  string `json:"name"`
 	Arch  string `json:"arch"` // such as sm_90
 	Bytes int64  `json:"memory_bytes"`
-	PCI   string `json:"pci"` // address on the bus, by which other tools know it
+	Image string `json:"image"` // part of the kernels that the driver takes for it
+	PCI   string `json:"pci"`   // address on the bus, by which other tools know it
 }

@@ -7,12 +7,13 @@ import (
 
 	"refrain/gpu"
 	"refrain/gpu/cuda"
+	"refrain/kernels/ptx"
 )
 
 // FindGPUs opens every GPU once and describes it.
 func FindGPUs() (g GPUs) {
 	g.Built = true
-	drv, err := cuda.New(cuda.Config{})
+	drv, err := newCUDA()
 	if err != nil {
 		g.Problem = err
 		return g
@@ -35,12 +36,14 @@ func FindGPUs() (g GPUs) {
 }
 
 func gpuDriver() (gpu.Driver, error) {
-	d, err := cuda.New(cuda.Config{})
+	d, err := newCUDA()
 	if err != nil {
 		return nil, err
 	}
 	return d, nil
 }
+
+func newCUDA() (*cuda.Driver, error) { return cuda.New(cuda.Config{Images: ptx.Image}) }
 
 func describeGPU(drv *cuda.Driver, i int) (one GPU, err error) {
 	d, err := drv.Open(i)
@@ -50,6 +53,9 @@ func describeGPU(drv *cuda.Driver, i int) (one GPU, err error) {
 	defer func() { err = errors.Join(err, d.Close()) }()
 	info := d.Info()
 	one = GPU{Name: info.Name, Arch: info.Kernels, Bytes: info.TotalBytes}
-	one.PCI, err = d.(*cuda.Device).PCI()
+	if one.PCI, err = d.(*cuda.Device).PCI(); err != nil {
+		return one, err
+	}
+	one.Image, err = ptx.Chosen(one.Arch)
 	return one, err
 }

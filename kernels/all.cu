@@ -1,0 +1,11 @@
+// Every kernel in one translation unit, for the images of real GPUs.
+#include "adamw.cu"
+#include "attention.cu"
+#include "elementwise.cu"
+#include "embed.cu"
+#include "headloss.cu"
+#include "matmul.cu"
+#include "rmsnorm.cu"
+#include "rope.cu"
+#include "sums.cu"
+#include "swiglu.cu"
