@@ -1,6 +1,7 @@
 // Every kernel in one translation unit, for the images of real GPUs.
 #include "adamw.cu"
 #include "attention.cu"
+#include "dropout.cu"
 #include "elementwise.cu"
 #include "embed.cu"
 #include "headloss.cu"

@@ -9,6 +9,7 @@
 package main
 
 import (
+	"bytes"
 	"crypto/sha256"
 	"flag"
 	"fmt"
@@ -98,11 +99,18 @@ func digests() (string, error) {
 		files = append(files, f...)
 	}
 	slices.Sort(files)
+	all, err := os.ReadFile("all.cu")
+	if err != nil {
+		return "", err
+	}
 	var b strings.Builder
 	for _, f := range files {
 		text, err := os.ReadFile(f)
 		if err != nil {
 			return "", err
+		}
+		if strings.HasSuffix(f, ".cu") && f != "all.cu" && !bytes.Contains(all, []byte("\""+f+"\"")) {
+			return "", fmt.Errorf("all.cu does not include %s", f)
 		}
 		fmt.Fprintf(&b, "source %s %x\n", f, sha256.Sum256(text))
 	}
