@@ -8,5 +8,6 @@
 #include "matmul.cu"
 #include "rmsnorm.cu"
 #include "rope.cu"
+#include "soft.cu"
 #include "sums.cu"
 #include "swiglu.cu"
