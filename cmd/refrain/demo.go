@@ -7,9 +7,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"refrain/internal/run"
 	"refrain/study/demo"
-	"refrain/study/report"
 )
 
 func (a *app) demoCommand() *cobra.Command {
@@ -87,41 +85,4 @@ func (t *ticker) tick(format string, args ...any) {
 	t.clear()
 	fmt.Fprint(t.a.out, line)
 	t.last = len(line)
-}
-
-func (a *app) reportCommand() *cobra.Command {
-	var out, title string
-	c := &cobra.Command{
-		Use:     "report RUN...",
-		Short:   "Write one self-contained HTML page about runs",
-		Example: `  refrain report runs/a runs/b -o report.html`,
-		Args:    args(cobra.MinimumNArgs(1)),
-		RunE: func(c *cobra.Command, list []string) error {
-			if out != "" {
-				if err := folderOf(c, out); err != nil {
-					return err
-				}
-			}
-			p := &report.Page{Title: title}
-			for _, dir := range list {
-				r, err := report.Load(dir)
-				if err != nil {
-					return &run.Error{Code: run.ExitUsage, Err: err}
-				}
-				p.Runs = append(p.Runs, r)
-			}
-			p.Facts, p.Commands = report.Provenance(p.Runs)
-			if out == "" {
-				out = list[0] + "/" + run.ReportFile
-			}
-			if err := p.Write(out); err != nil {
-				return &run.Error{Code: run.ExitDisk, Err: err}
-			}
-			a.printf("%s\n", out)
-			return nil
-		},
-	}
-	c.Flags().StringVarP(&out, "output", "o", "", "file to write (default RUN/report.html of the first run)")
-	c.Flags().StringVar(&title, "title", "Training runs", "heading of the page")
-	return c
 }

@@ -19,6 +19,9 @@ import (
 // keepDir is where pages and pictures of them stay, to be looked at.
 var keepDir = flag.String("keep", "", "leave pages and pictures of them in this folder")
 
+// givenPages are pages to look at.
+var givenPages = flag.String("pages", "", "also look at these pages, separated by commas")
+
 //go:embed testdata/layout.js
 var layoutJS string
 

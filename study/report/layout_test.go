@@ -3,6 +3,7 @@ package report
 import (
 	"math"
 	"path/filepath"
+	"strings"
 	"testing"
 )
 
@@ -63,4 +64,20 @@ func pageDir(t *testing.T) string {
 		t.Fatal(err)
 	}
 	return dir
+}
+
+// TestGivenPages looks at the pages that -pages names, such as one of a study that took
+// hours.
+func TestGivenPages(t *testing.T) {
+	if *givenPages == "" {
+		t.Skip("no page was given with -pages")
+	}
+	b := openBrowser(t)
+	for _, p := range strings.Split(*givenPages, ",") {
+		path, err := filepath.Abs(p)
+		if err != nil {
+			t.Fatal(err)
+		}
+		b.looksRight(path)
+	}
 }

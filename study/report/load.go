@@ -12,6 +12,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strings"
 
 	"refrain/internal/run"
 )
@@ -43,9 +44,14 @@ type Run struct {
 	Info   run.Info
 	Exit   *run.Exit // nil while the run goes on or after a kill
 	Config string    // resolved, with origins
-	Steps  []Step
-	Evals  []Eval
-	Chain  string // after the last step
+	Plan   struct {
+		Params       int   `json:"params"`
+		UniqueTokens int64 `json:"unique_tokens"`
+	} // what was expected; zero where there is no plan.json
+	Measured []Measured // by `refrain eval`
+	Steps    []Step
+	Evals    []Eval
+	Chain    string // after the last step
 }
 
 // metricsLine is any line of metrics.jsonl.
@@ -84,7 +90,55 @@ func Load(folder string) (*Run, error) {
 	if b, err = os.ReadFile(filepath.Join(folder, run.ConfigFile)); err == nil {
 		r.Config = string(b)
 	}
+	if b, err = os.ReadFile(filepath.Join(folder, run.PlanFile)); err == nil {
+		if err := json.Unmarshal(b, &r.Plan); err != nil {
+			return nil, fmt.Errorf("%s: %s: %w", folder, run.PlanFile, err)
+		}
+	} else if !errors.Is(err, os.ErrNotExist) {
+		return nil, err
+	}
+	if err := r.measured(); err != nil {
+		return nil, err
+	}
 	return r, r.metrics()
+}
+
+// Measured is a result of `refrain eval`.
+type Measured struct {
+	Name     string   // of its file, without the ending
+	Step     int64    `json:"step"`
+	Store    string   `json:"store"`
+	DataHash string   `json:"data_hash"`
+	Loss     float64  `json:"loss"`
+	StdErr   *float64 `json:"stderr_over_documents"`
+	Tokens   int64    `json:"tokens"`
+	Seen     bool     `json:"seen"` // on windows that the run was trained on
+}
+
+func (r *Run) measured() error {
+	entries, err := os.ReadDir(filepath.Join(r.Folder, run.EvalDir))
+	if errors.Is(err, os.ErrNotExist) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	for _, e := range entries {
+		name, ok := strings.CutSuffix(e.Name(), ".json")
+		if !ok || strings.HasPrefix(name, ".") {
+			continue
+		}
+		b, err := os.ReadFile(filepath.Join(r.Folder, run.EvalDir, e.Name()))
+		if err != nil {
+			return err
+		}
+		m := Measured{Name: name}
+		if err := json.Unmarshal(b, &m); err != nil {
+			return fmt.Errorf("%s: %s: %w", r.Folder, filepath.Join(run.EvalDir, e.Name()), err)
+		}
+		r.Measured = append(r.Measured, m)
+	}
+	return nil
 }
 
 func (r *Run) metrics() error {

@@ -164,6 +164,9 @@ func sectionViews(sections []Section) (out []sectionView, err error) {
 
 // links makes every number of a reference one to its row of the provenance: 3, 5-7.
 func links(ref string) template.HTML {
+	if ref == "" {
+		return ""
+	}
 	var b strings.Builder
 	for i, part := range strings.Split(ref, ", ") {
 		if i > 0 {

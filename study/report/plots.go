@@ -163,10 +163,17 @@ func (f *Figure) room(p *plot.Plot) {
 	}
 }
 
-// xs are all x of the figure.
+// xs are the x of the figure that are worth a label: those of marks, where there are any.
 func (f *Figure) xs() (x []float64) {
-	for _, s := range f.Series {
-		x = append(x, s.X...)
+	for _, marked := range []bool{true, false} {
+		for _, s := range f.Series {
+			if s.Marks || s.NoLine || !marked {
+				x = append(x, s.X...)
+			}
+		}
+		if len(x) > 0 {
+			break
+		}
 	}
 	return x
 }
