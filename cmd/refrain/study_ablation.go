@@ -44,7 +44,8 @@ axes, and at each of them. The cells may be trained by refrain sweep as well, su
 as with --backend slurm; the same command then only measures.`,
 		Example: `  refrain study ablation recipe.yaml --dry-run
   refrain study ablation recipe.yaml --max-parallel 2
-  refrain study ablation recipe.yaml --json > recipe.json`,
+  refrain study ablation recipe.yaml --json > recipe.json
+  refrain report recipe.json -o recipe.html`,
 		Args: args(cobra.ExactArgs(1)),
 		RunE: func(c *cobra.Command, list []string) error {
 			spec, err := a.loadSweep(c, list[0], &o, (*study.Spec).CheckAblation)

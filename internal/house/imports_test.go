@@ -56,7 +56,7 @@ func importTable() []row {
 		{"internal/run/config", with("model")},
 		{"internal/run", []string{"..."}},
 		{"study", []string{"...", "internal/run"}},
-		{"study/micro", []string{"...", "internal/run", "study"}}, // a program of cells for the runner
+		{"study/micro", []string{"...", "internal/run", "study"}},  // a program of cells for the runner
 		{"study/report", []string{"...", "internal/run", "study"}}, // records of everything
 		{"study/demo", []string{"...", "internal/run", "study"}},   // writes a report
 		{"bench", []string{"...", "internal/run"}},

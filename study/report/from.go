@@ -100,6 +100,8 @@ func From(r *Records, title string) *Page {
 		b.laws(&b.sets[i])
 		b.effects(&b.sets[i])
 	}
+	b.ablations()
+	b.batches()
 	b.fits()
 	b.ensembles()
 	b.speed()

@@ -48,6 +48,8 @@ type file struct {
 	ensemble  *ensemble.Report
 	ensembles *groupsRecord
 	sweep     *sweepRecord
+	ablation  *study.Ablation
+	batch     *study.BatchStudy
 }
 
 // fitRecord is the law of `refrain fit --xy`.
@@ -157,6 +159,14 @@ func (r *Records) file(p string) error {
 		return err
 	}
 	r.files = append(r.files, f)
+	// The records of a study's runs are beside it, where its registry is.
+	if registry := f.registry(); registry != "" {
+		list, err := study.ReadRegistry(registry)
+		if err != nil {
+			return err
+		}
+		return r.add(registry, list)
+	}
 	if f.sweep != nil {
 		var cells []*study.Record
 		for _, c := range f.sweep.Cells {
@@ -167,6 +177,17 @@ func (r *Records) file(p string) error {
 		return r.add(f.sweep.Registry, cells)
 	}
 	return nil
+}
+
+// registry is that of a study whose record names runs without their own records.
+func (f *file) registry() string {
+	switch {
+	case f.ablation != nil:
+		return f.ablation.Registry
+	case f.batch != nil:
+		return f.batch.Registry
+	}
+	return ""
 }
 
 // decode reads the keys of the kind.
@@ -205,6 +226,12 @@ func (f *file) decode(b []byte) error {
 	case "sweep":
 		f.sweep = &sweepRecord{}
 		return errors.Join(read(f.sweep), lacks(f.sweep.Registry == "", "registry"))
+	case "ablation":
+		f.ablation = &study.Ablation{}
+		return errors.Join(read(f.ablation), lacks(len(f.ablation.Arms) == 0, "arms"))
+	case "batch":
+		f.batch = &study.BatchStudy{}
+		return errors.Join(read(f.batch), lacks(len(f.batch.Pools) == 0, "pools"))
 	}
 	return fmt.Errorf("a record of the kind %q, which has no place on the page", f.head.Kind)
 }
