@@ -117,22 +117,22 @@ func shortTable() table {
 		sizes: []sizeTable{
 			{name: "XXS", lr: 8e-3, tune: []trial{
 				{16, 8e-3, 0.8, 0, 0}, {16, 8e-3, 1.6, 0, 0}, {16, 8e-3, 3.2, 0, 0}, {32, 8e-3, 1.6, 0, 0}, {32, 8e-3, 3.2, 0, 0}, {16, 4e-3, 1.6, 0, 0},
-				{8, 8e-3, usualDecay, 0, 0}, {16, 8e-3, usualDecay, 0, 0},
+				{4, 8e-3, usualDecay, 0, 0}, {8, 8e-3, usualDecay, 0, 0}, {16, 8e-3, usualDecay, 0, 0},
 			}},
-			{name: "XS", lr: 4e-3, epochs: []int{2, 4, 8, 16, 32}, tune: []trial{
+			{name: "XS", lr: 4e-3, epochs: []int{1, 2, 4, 8, 16, 32}, tune: []trial{
 				{16, 4e-3, 0.8, 0, 0}, {16, 4e-3, 1.6, 0, 0}, {16, 4e-3, 3.2, 0, 0}, {16, 4e-3, 6.4, 0, 0}, {16, 4e-3, 12.8, 0, 0},
 				{8, 4e-3, 1.6, 0, 0}, {8, 4e-3, 3.2, 0, 0}, {32, 4e-3, 3.2, 0, 0}, {32, 4e-3, 6.4, 0, 0}, {32, 4e-3, 12.8, 0, 0},
 				{16, 2e-3, 3.2, 0, 0}, {16, 2e-3, 6.4, 0, 0}, {16, 8e-3, 1.6, 0, 0}, {16, 8e-3, 3.2, 0, 0},
-				{8, 4e-3, usualDecay, 0, 0}, {16, 4e-3, usualDecay, 0, 0},
+				{2, 4e-3, usualDecay, 0, 0}, {4, 4e-3, usualDecay, 0, 0}, {8, 4e-3, usualDecay, 0, 0}, {16, 4e-3, usualDecay, 0, 0},
 			}},
-			{name: "S", lr: 2e-3, epochs: []int{4, 8, 16}, members: 4, tune: []trial{
+			{name: "S", lr: 2e-3, epochs: []int{2, 4, 8, 16}, members: 4, tune: []trial{
 				{16, 2e-3, 1.6, 0, 0}, {16, 2e-3, 3.2, 0, 0}, {16, 2e-3, 6.4, 0, 0}, {16, 2e-3, 12.8, 0, 0}, {16, 4e-3, 3.2, 0, 0}, {16, 4e-3, 6.4, 0, 0},
 				{8, 2e-3, 3.2, 0, 0}, {32, 2e-3, 6.4, 0, 0}, {32, 2e-3, 12.8, 0, 0},
-				{8, 2e-3, usualDecay, 0, 0}, {16, 2e-3, usualDecay, 0, 0},
+				{2, 2e-3, usualDecay, 0, 0}, {4, 2e-3, usualDecay, 0, 0}, {8, 2e-3, usualDecay, 0, 0}, {16, 2e-3, usualDecay, 0, 0},
 			}},
 			{name: "M", lr: 2e-3, tune: []trial{
 				{16, 2e-3, 3.2, 0, 0}, {16, 2e-3, 6.4, 0, 0}, {16, 2e-3, 12.8, 0, 0}, {16, 4e-3, 3.2, 0, 0}, {16, 4e-3, 6.4, 0, 0}, {8, 2e-3, 6.4, 0, 0},
-				{4, 2e-3, usualDecay, 0, 0}, {8, 2e-3, usualDecay, 0, 0},
+				{2, 2e-3, usualDecay, 0, 0}, {4, 2e-3, usualDecay, 0, 0}, {8, 2e-3, usualDecay, 0, 0},
 			}},
 		},
 		orders: []string{"fixed", "reshuffle"}, orderBatch: 32,
@@ -157,8 +157,8 @@ func quickTable() table {
 		seeds: 2, pools: 1, members: 3, recipes: []member{{1, 0.5}}, middle: 1,
 		sizes: []sizeTable{
 			{name: "XXS", lr: 8e-3, tune: []trial{{16, 8e-3, 1.6, 0, 0}, {16, 8e-3, 3.2, 0, 0}}},
-			{name: "XS", lr: 4e-3, epochs: []int{4, 8, 16, 32}, tune: []trial{
-				{16, 4e-3, 0.8, 0, 0}, {16, 4e-3, 1.6, 0, 0}, {16, 4e-3, 3.2, 0, 0}, {16, 4e-3, 6.4, 0, 0}, {8, 4e-3, usualDecay, 0, 0},
+			{name: "XS", lr: 4e-3, epochs: []int{1, 2, 4, 8, 16}, tune: []trial{
+				{16, 4e-3, 0.8, 0, 0}, {16, 4e-3, 1.6, 0, 0}, {16, 4e-3, 3.2, 0, 0}, {16, 4e-3, 6.4, 0, 0}, {4, 4e-3, usualDecay, 0, 0}, {8, 4e-3, usualDecay, 0, 0},
 			}},
 			{name: "S", lr: 2e-3, tune: []trial{{16, 2e-3, 3.2, 0, 0}, {16, 2e-3, 6.4, 0, 0}}},
 		},
@@ -175,8 +175,8 @@ func quickTable() table {
 func againTable() table {
 	return table{
 		seeds: 3, pools: 1, members: 3, recipes: []member{{1, 0.5}}, middle: 0,
-		sizes: []sizeTable{{name: "XS", lr: 4e-3, epochs: []int{4, 8, 16}, tune: []trial{
-			{16, 4e-3, 0.8, 0, 0}, {16, 4e-3, 1.6, 0, 0}, {16, 4e-3, 3.2, 0, 0}, {16, 4e-3, 6.4, 0, 0}, {8, 4e-3, usualDecay, 0, 0}, {16, 4e-3, usualDecay, 0, 0},
+		sizes: []sizeTable{{name: "XS", lr: 4e-3, epochs: []int{2, 4, 8, 16}, tune: []trial{
+			{16, 4e-3, 0.8, 0, 0}, {16, 4e-3, 1.6, 0, 0}, {16, 4e-3, 3.2, 0, 0}, {16, 4e-3, 6.4, 0, 0}, {4, 4e-3, usualDecay, 0, 0}, {8, 4e-3, usualDecay, 0, 0}, {16, 4e-3, usualDecay, 0, 0},
 		}}},
 		orders:  []string{"fixed", "reshuffle"},
 		decayed: []trial{{16, 4e-3, 3.2, 3.2, 0}},
