@@ -16,6 +16,7 @@ import (
 type idleClock struct {
 	total  atomic.Int64 // nanoseconds
 	gaps   [idleGaps]gap
+	made   int  // events that exist
 	oldest int  // of those that are open
 	open   int  // gaps with a beginning
 	paused bool // the newest has no end yet
@@ -36,16 +37,21 @@ func (c *idleClock) start(d *Device) error {
 			if *e, err = cu.MakeEvent(cu.DefaultEvent); err != nil {
 				return d.check("", "making an event", err)
 			}
+			c.made++
 		}
 	}
 	return nil
 }
 
+// stop destroys those events that there are.
 func (c *idleClock) stop() error {
 	var errs []error
 	for i := range c.gaps {
 		for _, e := range []*cu.Event{&c.gaps[i].from, &c.gaps[i].to} {
-			errs = append(errs, cu.DestroyEvent(e))
+			if c.made > 0 {
+				c.made--
+				errs = append(errs, cu.DestroyEvent(e))
+			}
 		}
 	}
 	return errors.Join(errs...)

@@ -46,11 +46,21 @@ func (d *Device) NewQueue(label string) (gpu.Queue, error) {
 		q.flush = e.(*event)
 		err = q.idle.start(d)
 	}
-	d.queues = append(d.queues, q)
 	if err != nil {
-		return nil, errors.Join(err, q.Close())
+		return nil, errors.Join(err, q.end())
 	}
+	d.queues = append(d.queues, q)
 	return q, nil
+}
+
+// end gives back what a queue without work holds.
+func (q *queue) end() error {
+	q.d.marks.giveBack(q.line)
+	errs := []error{q.check("close", q.s.Destroy()), q.idle.stop()}
+	if q.flush != nil {
+		errs = append(errs, q.check("close", cu.DestroyEvent(&q.flush.e)))
+	}
+	return errors.Join(errs...)
 }
 
 // ready refuses calls on a queue that ended or a device that failed.
@@ -239,9 +249,9 @@ func (q *queue) Close() error {
 	}
 	q.closed = true
 	q.d.queues = slices.DeleteFunc(q.d.queues, func(o *queue) bool { return o == q })
-	q.d.marks.giveBack(q.line)
 	if err != nil {
+		q.d.marks.giveBack(q.line)
 		return err // a stream that failed or hangs is left to the driver
 	}
-	return errors.Join(q.check("close", q.s.Destroy()), q.check("close", cu.DestroyEvent(&q.flush.e)), q.idle.stop())
+	return q.end()
 }
