@@ -18,7 +18,7 @@ func tinyStep(layers int) StepConfig {
 	return StepConfig{Model: m, Name: fmt.Sprint("tiny", layers), T: 32, B: 8, Shards: 4, Devices: 1, Threads: 1}
 }
 
-func TestStep(t *testing.T) {
+func TestRow34Step(t *testing.T) {
 	cfg := tinyStep(1)
 	cfg.Warm, cfg.Steps = 2, 5
 	r, err := Step(t.Context(), cfg, true)

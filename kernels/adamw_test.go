@@ -192,18 +192,25 @@ func (s *bigAdam) step(g float32, t int, lr, b1, b2, eps, decay string) {
 	s.p = round32(sub(p, mul(dec(lr), quo(mhat, add(root, dec(eps))))))
 }
 
-// TestAdamWAgainstBigArithmetic (N12): steps 1 to 3 and 1000 to 1002, beta2
+// TestRow09AdamWAgainstBigArithmetic (N12): steps 1 to 3 and 1000 to 1002, beta2
 // 0.999, where 1-beta2 computed in float32 would be off by 1e-5. The parameter
 // may be one ulp off at each step, the moments two.
-func TestAdamWAgainstBigArithmetic(t *testing.T) {
-	const lr, b1, b2, eps, decay = "0.003", "0.9", "0.999", "0.00000001", "0.1"
+func TestRow09AdamWAgainstBigArithmetic(t *testing.T) {
+	for _, decay := range []float32{0.1, 12.8} {
+		testAdamWSteps(t, decay)
+	}
+}
+
+func testAdamWSteps(t *testing.T, weightDecay float32) {
+	const lr, b1, b2, eps = "0.003", "0.9", "0.999", "0.00000001"
+	decay := fmt.Sprint(weightDecay)
 	s := num.NewStream("adam")
 	for _, first := range []int{1, 1000} {
 		for _, reference := range []bool{true, false} {
 			const n = 64
 			b := &builder{}
 			a := adamwArgs(b, n, 1, 0)
-			a.LRMul, a.Scale = 1, b.Values("unit", scaled(1), 1)
+			a.LRMul, a.WeightDecay, a.Scale = 1, weightDecay, b.Values("unit", scaled(1), 1)
 			if first == 1 {
 				a.M, a.V = b.Values("m0", scaled(0), n), b.Values("v0", scaled(0), n)
 			}
@@ -224,7 +231,7 @@ func TestAdamWAgainstBigArithmetic(t *testing.T) {
 					check := func(what string, got float32, want *big.Float, ulp uint32) {
 						w, _ := want.Float32()
 						if d := num.ULP32(got, w); d > ulp {
-							t.Errorf("reference %v, step %d, %s[%d]: %v, want %v (%d ulp)", reference, step, what, i, got, w, d)
+							t.Errorf("decay %s, reference %v, step %d, %s[%d]: %v, want %v (%d ulp)", decay, reference, step, what, i, got, w, d)
 						}
 					}
 					// Where the sum of the terms cancels, an ulp of the result is

@@ -14,9 +14,9 @@ import (
 	"refrain/model"
 )
 
-// TestParameterCounts is the table of the papers' shapes: all parameters with
+// TestRow06ParameterCounts is the table of the papers' shapes: all parameters with
 // two matrices for embedding and head, the body alone, and all with one.
-func TestParameterCounts(t *testing.T) {
+func TestRow06ParameterCounts(t *testing.T) {
 	for _, c := range []struct {
 		name                string
 		untied, body, tied1 int
@@ -152,9 +152,9 @@ func TestPrograms(t *testing.T) {
 	}
 }
 
-// TestInitMoments: every tensor's sample has the mean, the spread, the cut and
+// TestRow08InitMoments: every tensor's sample has the mean, the spread, the cut and
 // the independence that its scheme says.
-func TestInitMoments(t *testing.T) {
+func TestRow08InitMoments(t *testing.T) {
 	base := model.Config{Vocab: 512, Layers: 2, Dim: 64, Heads: 4, KVHeads: 2, FFN: 96, MaxT: 32, RopeTheta: 10000, NormEps: 1e-5}
 	for _, scheme := range []model.Init{model.InitPapers, model.InitNormal002} {
 		for _, tie := range []bool{false, true} {

@@ -3,6 +3,7 @@ package model_test
 import (
 	"fmt"
 	"math"
+	"slices"
 	"testing"
 
 	"refrain/internal/num"
@@ -24,9 +25,9 @@ func (s spec) String() string {
 	return fmt.Sprintf("tie=%v,mask=%v,reset=%v", s.Tie, s.Mask, s.Reset)
 }
 
-// TestDirectionalDerivatives (N2): in float64 the gradient of the whole model
+// TestRow06DirectionalDerivatives (N2): in float64 the gradient of the whole model
 // predicts the slope of the loss along random directions.
-func TestDirectionalDerivatives(t *testing.T) {
+func TestRow06DirectionalDerivatives(t *testing.T) {
 	for _, s := range variants() {
 		t.Run(s.String(), func(t *testing.T) {
 			s.B, s.T = 2, 9
@@ -56,6 +57,45 @@ func TestDirectionalDerivatives(t *testing.T) {
 				}
 			}
 		})
+	}
+}
+
+// TestRow07TiedGradientIsTheSum: the gradient of a tied matrix is that of the embedding
+// plus that of the head of an untied model with two equal matrices, every other gradient
+// is the same, and there is one matrix less.
+func TestRow07TiedGradientIsTheSum(t *testing.T) {
+	tied, apart := spec{Config: tiny(true), B: 2, T: 9, Mask: true}, spec{Config: tiny(false), B: 2, T: 9, Mask: true}
+	one, two := tied.Layout(), apart.Layout()
+	at := func(l *model.Layout, x []float64, name string) []float64 {
+		for _, p := range l.Params {
+			if p.Name == name {
+				return x[p.Off : p.Off+p.Len]
+			}
+		}
+		t.Fatalf("no %s", name)
+		return nil
+	}
+	const embed, head = "model.embed_tokens.weight", "lm_head.weight"
+	w, v := weightsOf(tied.Config, 3), weightsOf(apart.Config, 3)
+	copy(at(two, v, head), at(two, v, embed))
+	rows := rowsOf(tied, 4)
+	g, h := on(t, wide, tied, w, rows).get("grads"), on(t, wide, apart, v, rows).get("grads")
+	if norm(at(two, h, embed)) == 0 || norm(at(two, h, head)) == 0 {
+		t.Fatal("a part of the sum is zero: it would not be missed")
+	}
+	for _, p := range one.Params {
+		want := slices.Clone(at(two, h, p.Name))
+		if p.Name == embed {
+			for i, x := range at(two, h, head) {
+				want[i] += x
+			}
+		}
+		if d := relative(at(one, g, p.Name), want); d > 1e-12 {
+			t.Errorf("the gradient of %s is %.2g of its norm away", p.Name, d)
+		}
+	}
+	if n := tied.Vocab * tied.Dim; two.Total-one.Total != n {
+		t.Errorf("tying saves %d parameters, want %d", two.Total-one.Total, n)
 	}
 }
 
@@ -169,10 +209,10 @@ func TestCausality(t *testing.T) {
 	}
 }
 
-// TestDocumentIsolation (N8, incident I-06): with the mask on, tokens of one
+// TestRow03DocumentIsolation (N8, incident I-06): with the mask on, tokens of one
 // document of a packed row change neither the logits nor the gradients of the
 // other documents; with it off they do, so the test can fail.
-func TestDocumentIsolation(t *testing.T) {
+func TestRow03DocumentIsolation(t *testing.T) {
 	const T = 24
 	docs := [][2]int{{0, 5}, {5, 13}, {13, 14}, {14, 24}} // [from, to)
 	starts := []byte{0, 0, 0}

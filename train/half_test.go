@@ -24,11 +24,11 @@ func TestHalfBitsDoNotDependOnDevicesOrThreads(t *testing.T) { sameBits(t, halfO
 // all there is to hold.
 func TestHalfRestoreEqualsNeverStopped(t *testing.T) { restoreEquals(t, halfOptions) }
 
-// TestHalfTrainsAsWell: mixed precision follows f32 within 0.03 nats for ten steps
+// TestRow36HalfTrainsAsWell: mixed precision follows f32 within 0.03 nats for ten steps
 // of a loss of about 4. Then rounding has grown, as any difference does at this
 // learning rate: within 0.1 at every one of sixty steps, and 0.05 on average over
 // the last twenty, of a loss that has fallen by 1.5.
-func TestHalfTrainsAsWell(t *testing.T) {
+func TestRow36HalfTrainsAsWell(t *testing.T) {
 	o, h := tinyOptions(1), halfOptions(1)
 	o.Steps, h.Steps = 60, 60
 	full, mixed := newRig(t, o, host.Config{Threads: 2}).run(60), newRig(t, h, host.Config{Threads: 2}).run(60)

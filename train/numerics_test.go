@@ -87,12 +87,12 @@ func uneven(g int64, vocab int, tokens, targets []int32, starts []byte) (scored 
 	return scored
 }
 
-// TestAccumulation (N10, N11; incidents I-01, I-02, I-04): one micro-step of
+// TestRow13Accumulation (N10, N11; incidents I-01, I-02, I-04): one micro-step of
 // eight rows, two of four, up to eight of one, on one, two and four devices,
 // give the same bits, with token counts that differ from row to row and a
 // shard in which every target is masked; and the loss is that of a plain
 // evaluation: token losses over scored targets of the whole step.
-func TestAccumulation(t *testing.T) {
+func TestRow13Accumulation(t *testing.T) {
 	var want []uint32
 	var first []train.StepResult
 	for _, c := range []struct{ devices, micro int }{{1, 1}, {1, 2}, {1, 4}, {1, 8}, {2, 1}, {2, 4}, {4, 1}, {4, 2}} {
@@ -219,10 +219,10 @@ func decays(o *train.Options) {
 	}
 }
 
-// TestDecayByName (N12; incident I-07) measures weight decay instead of
+// TestRow10DecayByName (N12; incident I-07) measures weight decay instead of
 // trusting a list: a step without scored targets has no gradient, so what is
 // left of it is w -= lr*mul*decay*w, tensor by tensor.
-func TestDecayByName(t *testing.T) {
+func TestRow10DecayByName(t *testing.T) {
 	for _, tie := range []bool{false, true} {
 		o := tinyOptions(1)
 		o.Model.Tie, o.Optim.Warmup = tie, 1
@@ -350,9 +350,9 @@ func TestRow31Beta2(t *testing.T) {
 	}
 }
 
-// TestSchedule (N14; incidents I-19, I-20): the rate of every step of small
+// TestRow11Schedule (N14; incidents I-19, I-20): the rate of every step of small
 // horizons, and the properties of large ones.
-func TestSchedule(t *testing.T) {
+func TestRow11Schedule(t *testing.T) {
 	var b strings.Builder
 	for _, c := range []struct {
 		steps, warmup int64

@@ -162,10 +162,10 @@ func TestTrainSavesEvaluatesAndFinishes(t *testing.T) {
 	}
 }
 
-// TestResumeAnywhere stops at step k and continues on other devices and
+// TestRow05ResumeAnywhere stops at step k and continues on other devices and
 // threads: the ledger and the final chain equal those of the run that never
 // stopped.
-func TestResumeAnywhere(t *testing.T) {
+func TestRow05ResumeAnywhere(t *testing.T) {
 	dir := makeStore(t, 64)
 	base := filepath.Join(t.TempDir(), "straight")
 	s := setup(t, dir)
@@ -267,7 +267,7 @@ func TestChangedSettingsRefuseToResume(t *testing.T) {
 	}
 }
 
-func TestSubsetsAndPools(t *testing.T) {
+func TestRow02SubsetsAndPools(t *testing.T) {
 	dir := makeStore(t, 96)
 	hash := func(o ...string) string { return setup(t, dir, o...).DataHash }
 	all := hash()

@@ -34,7 +34,7 @@ func TestGoldenKeyAndPRP(t *testing.T) {
 	}
 }
 
-func TestGoldenOrders(t *testing.T) {
+func TestRow04GoldenOrders(t *testing.T) {
 	lengths := make([]uint32, 60)
 	for i := range lengths {
 		lengths[i] = uint32(1 + (i*i*7+i*3)%23)

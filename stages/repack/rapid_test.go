@@ -8,7 +8,7 @@ import (
 
 // Random corpora and settings: every token of an epoch is in exactly one row or
 // accounted for, and rows read alone equal rows read in order.
-func TestRandomCorpora(t *testing.T) {
+func TestRow03RandomCorpora(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
 		lengths := rapid.SliceOfN(rapid.Uint32Range(1, 40), 1, 50).Draw(rt, "lengths")
 		c := memOf(lengths)

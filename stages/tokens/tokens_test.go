@@ -150,7 +150,7 @@ func decoded(t *testing.T, s *store.Store, tok *tokenize.Tokenizer) map[uint64]s
 
 // R28, R32: every document ends with the one end-of-text id it has, text that
 // looks like it stays text, and documents without text are counted.
-func TestPrepareKeepsEveryText(t *testing.T) {
+func TestRow01EveryTextComesBack(t *testing.T) {
 	tok, texts := trained(t), makeTexts(60)
 	for _, val := range []Val{{}, {Share: 0.2}, {Docs: 7, Seed: 3}} {
 		dir := filepath.Join(t.TempDir(), "s")
@@ -255,7 +255,7 @@ func TestAnyWorkersAnyBlocksSameBytes(t *testing.T) {
 	}
 }
 
-func TestSplitLooksAtTheTextOnly(t *testing.T) {
+func TestRow02SplitLooksAtTheTextOnly(t *testing.T) {
 	tok, texts := trained(t), makeTexts(80)
 	side := func(texts []string, val Val) map[string]bool {
 		dir := filepath.Join(t.TempDir(), "s")

@@ -102,11 +102,11 @@ func uneven(vocab int, rows int64) set {
 	}}
 }
 
-// TestMeanDoesNotDependOnTheBatch (N16; incident I-27): the loss is one division
+// TestRow12MeanDoesNotDependOnTheBatch (N16; incident I-27): the loss is one division
 // of the sum over all token losses by all scored targets, with the same bits
 // for any number of rows a pass and any number of threads, a last pass that is
 // not full included; the mean of batch means is something else.
-func TestMeanDoesNotDependOnTheBatch(t *testing.T) {
+func TestRow12MeanDoesNotDependOnTheBatch(t *testing.T) {
 	c, s := tiny(), uneven(37, 11)
 	w := weightsOf(c)
 	var want eval.Result
