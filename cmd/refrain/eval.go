@@ -31,10 +31,11 @@ type evalReport struct {
 	Docs     int      `json:"documents"`
 	Seq      int      `json:"seq"`
 	DocMask  bool     `json:"doc_mask"`
+	Seen     bool     `json:"seen,omitempty"` // on windows that the run was trained on
 }
 
 func (a *app) evalCommand() *cobra.Command {
-	var asJSON bool
+	var asJSON, seen bool
 	var rows int64
 	var files []string
 	c := &cobra.Command{
@@ -45,6 +46,9 @@ with the standard error over documents. The value does not depend on the batch.
 The result is printed and kept in RUN/eval/; one of some rows only, or of other
 settings than the run's, under a name of its own.
 
+--seen measures what the run knows by heart: the loss of the same checkpoint on the last
+windows that it was trained on, as many as the validation set has and one epoch at most.
+
 --choices FILE scores multiple-choice questions instead, a JSON object a line with
 context, choices and label (docs/formats/choices.md): the answer is the choice whose text
 is most likely after the context. acc is the share of right answers, acc_norm with log
@@ -53,12 +57,16 @@ are scored alone and as an ensemble, by mean logits and by mean probabilities.`,
 		Example: `  refrain eval runs/first
   refrain eval runs/s1 runs/s2 runs/s3 --choices arc_easy.jsonl --choices piqa.jsonl
   refrain eval runs/first --json
+  refrain eval runs/first && refrain eval runs/first --seen
   refrain eval runs/first data.val=other/val`,
 		Args: args(cobra.MinimumNArgs(1)),
 		RunE: func(c *cobra.Command, list []string) error {
 			if len(files) > 0 {
 				if c.Flags().Changed("rows") {
 					return bad(c, "--rows are of the validation store; leave it out with --choices")
+				}
+				if seen {
+					return bad(c, "--seen is about windows of documents; leave it out with --choices")
 				}
 				return a.evalChoices(c, list, files, asJSON)
 			}
@@ -70,20 +78,20 @@ are scored alone and as an ensemble, by mean logits and by mean probabilities.`,
 				return err
 			}
 			defer s.Close()
-			if s.Set == nil {
+			if s.Set == nil && !seen {
 				return &run.Error{Code: run.ExitData, Err: fmt.Errorf("there is no validation store at %s; name one with data.val=STORE", s.Config.Data.Val)}
 			}
 			m, err := run.LoadModel(c.Context(), list[0])
 			if err != nil {
 				return err
 			}
-			rep, err := run.Evaluate(c.Context(), s, m)
+			rep, store, what, err := a.measure(c, s, m, list, seen)
 			if err != nil {
 				return err
 			}
 			out := evalReport{
-				Path: m.Path, Step: m.Step, Store: s.Config.Data.Val, DataHash: rep.DataHash, Loss: rep.Loss,
-				Tokens: rep.Tokens, Rows: rep.Rows, Docs: rep.Docs, Seq: s.Options.T, DocMask: s.Options.DocMask,
+				Path: m.Path, Step: m.Step, Store: store, DataHash: rep.DataHash, Loss: rep.Loss,
+				Tokens: rep.Tokens, Rows: rep.Rows, Docs: rep.Docs, Seq: s.Options.T, DocMask: s.Options.DocMask, Seen: seen,
 			}
 			spread := "" // one document says nothing about the others
 			if rep.Docs > 1 {
@@ -108,24 +116,50 @@ are scored alone and as an ensemble, by mean logits and by mean probabilities.`,
 				a.printf("%s\n", b)
 				return nil
 			}
-			a.printf("val loss %.4f%s nats over %d tokens in %d documents\n  %s (step %d) on %s\n", out.Loss, spread, out.Tokens, out.Docs, out.Path, out.Step, out.Store)
+			a.printf("%s %.4f%s nats over %d tokens in %d documents\n  %s (step %d) on %s\n", what, out.Loss, spread, out.Tokens, out.Docs, out.Path, out.Step, out.Store)
 			return nil
 		},
 	}
 	c.Flags().BoolVar(&asJSON, "json", false, "print one JSON object")
 	c.Flags().Int64Var(&rows, "rows", 0, "evaluate this many rows only; 0 means all")
+	c.Flags().BoolVar(&seen, "seen", false, "measure on the last windows that the run was trained on")
 	c.Flags().StringArrayVar(&files, "choices", nil, "score this file of multiple-choice questions; may be repeated")
 	return c
+}
+
+// measure is the loss of m on the validation set, or on windows that the run has seen, with
+// the store of the rows and what the loss is called.
+func (a *app) measure(c *cobra.Command, s *run.Setup, m *run.Model, list []string, seen bool) (*run.Evaluation, string, string, error) {
+	if !seen {
+		rep, err := run.Evaluate(c.Context(), s, m)
+		return rep, s.Config.Data.Val, "val loss", err
+	}
+	limit := s.Stream.WindowsPerEpoch()
+	if s.Set != nil {
+		limit = s.Set.Rows()
+	}
+	if n := s.Config.Eval.Rows; n > 0 {
+		limit = n
+	}
+	set, err := run.SeenSet(list[0], s, list[1:], m.Step, limit)
+	if err != nil {
+		return nil, "", "", err
+	}
+	rep, err := run.EvaluateOn(c.Context(), s, m, set, s.Corpus.Fingerprint())
+	return rep, s.Config.Data.Store, "loss on seen windows", err
 }
 
 // evalName is the file of a result. Only the loss of the whole validation set of
 // the run, under the run's own settings, has the plain name of its step.
 func evalName(r *evalReport, c, own *config.Config) string {
 	name := fmt.Sprintf("step-%09d", r.Step)
+	if r.Seen {
+		name += "-seen"
+	}
 	if c.Eval.Rows > 0 {
 		name += fmt.Sprintf("-rows%d", c.Eval.Rows)
 	}
-	if c.Data.Val != own.Data.Val {
+	if c.Data.Val != own.Data.Val && !r.Seen {
 		name += fmt.Sprintf("-val%.8s", r.DataHash)
 	}
 	if c.Data.Seq != own.Data.Seq {

@@ -107,6 +107,7 @@ func (v *view) Copy(doc, from, to int, dst []int32) {
 // eval.Set, and knows the document of every target.
 type ValSet struct {
 	stream *repack.Stream
+	first  int64 // window of row 0
 	rows   int64
 	docs   int
 }
@@ -136,14 +137,14 @@ func (v *ValSet) NumDocs() int { return v.docs }
 
 // ReadRow fills row i; see item.RowReader.
 func (v *ValSet) ReadRow(i int64, tokens, targets []int32, starts []byte) (int, error) {
-	return v.stream.ReadRow(i, tokens, targets, starts)
+	return v.stream.ReadRow(v.first+i, tokens, targets, starts)
 }
 
 // Docs calls at for the runs of targets of row i that fall on one document. The
 // target of input p is the token after it, which is the next document's first
 // where p is a document's last.
 func (v *ValSet) Docs(i int64, at func(doc, from, to int)) {
-	spans, err := v.stream.Spans(i)
+	spans, err := v.stream.Spans(v.first + i)
 	if err != nil {
 		return // the row was read before; its spans exist
 	}

@@ -21,13 +21,17 @@ type Evaluation struct {
 }
 
 // Evaluate measures m on the validation set of s.
-func Evaluate(ctx context.Context, s *Setup, m *Model) (rep *Evaluation, err error) {
-	res, docs, err := Measure(ctx, s, m, s.Set)
+func Evaluate(ctx context.Context, s *Setup, m *Model) (*Evaluation, error) {
+	return EvaluateOn(ctx, s, m, s.Set, s.Val.Fingerprint())
+}
+
+// EvaluateOn measures m on a set of rows of the documents with the fingerprint; see Measure.
+func EvaluateOn(ctx context.Context, s *Setup, m *Model, set *ValSet, fingerprint [32]byte) (*Evaluation, error) {
+	res, docs, err := Measure(ctx, s, m, set)
 	if err != nil {
 		return nil, err
 	}
-	fp := s.Val.Fingerprint()
-	rep = &Evaluation{Result: res, DataHash: hex.EncodeToString(fp[:])}
+	rep := &Evaluation{Result: res, DataHash: hex.EncodeToString(fingerprint[:])}
 	rep.StdErr, rep.Docs = StdErr(docs)
 	return rep, nil
 }

@@ -55,7 +55,7 @@ func (s *Setup) openTeachers(ctx context.Context) error {
 		}})
 	}
 	s.TeachersHash = hex.EncodeToString(h.Sum(nil))
-	all := sha256.Sum256([]byte("refrain distill 1\n" + s.DataHash + "\n" + s.TeachersHash + "\n"))
+	all := withTeachers(s.DataHash, s.TeachersHash)
 	s.DataHash = hex.EncodeToString(all[:])
 	s.Options.Distill = o
 	if err := o.Validate(&s.Options); err != nil {

@@ -11,7 +11,7 @@ import (
 func (b *builder) memory() {
 	t := Table{Head: []string{"run", "epochs", "train loss", "val loss", "val - train", "lowest val", "at epoch", "risen since", "seen windows", "val at that step", "val - seen"},
 		Caption: "Train loss is the mean over the last epoch, whose windows were all seen before in a run of two epochs or more; val loss is at the last step. " +
-			"Seen windows is the loss of `refrain eval --seen`: the trained model on windows of its own last epoch, at the same step as the val loss beside it. Risen since is the val loss at the end minus its lowest."}
+			"Seen windows is the loss of `refrain eval --seen`: the trained model on the last windows that it was trained on, at the same step as the val loss beside it. Risen since is the val loss at the end minus its lowest."}
 	type known struct {
 		p   *point
 		gap float64
