@@ -143,7 +143,7 @@ func (a *app) generateStore(c *cobra.Command, r generate.Request, asJSON bool) e
 		return err
 	}
 	if asJSON {
-		return a.json(res)
+		return a.record("generate", res)
 	}
 	a.showGenerated(res)
 	return nil

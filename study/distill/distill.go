@@ -64,11 +64,12 @@ type Request struct {
 
 // Model is the loss of a model, or of a mean of models, in nats a token.
 type Model struct {
-	Path   string   `json:"path,omitempty"` // of its checkpoint; none for a mean
-	Run    string   `json:"run,omitempty"`  // as it was named
-	Step   int64    `json:"step,omitempty"`
-	Loss   float64  `json:"loss"`
-	StdErr *float64 `json:"stderr_over_documents"` // null with fewer than two documents
+	Path             string   `json:"path,omitempty"` // of its checkpoint; none for a mean
+	Run              string   `json:"run,omitempty"`  // as it was named
+	Step             int64    `json:"step,omitempty"`
+	Loss             float64  `json:"loss"`
+	StdErr           *float64 `json:"stderr_over_documents"` // null with fewer than two documents
+	*ensemble.Source          // not of a mean
 }
 
 // Paired is a difference of losses over the same documents.
@@ -203,7 +204,11 @@ func best(list []ensemble.Model) ensemble.Model {
 }
 
 func modelOf(m ensemble.Model) Model {
-	return Model{Path: m.Ckpt, Run: m.Path, Step: m.Step, Loss: m.Tally.Loss, StdErr: number(m.Tally.StdErr())}
+	out := Model{Path: m.Ckpt, Run: m.Path, Step: m.Step, Loss: m.Tally.Loss, StdErr: number(m.Tally.StdErr())}
+	if m.Ckpt != "" {
+		out.Source = &m.Source
+	}
+	return out
 }
 
 func paired(from, to *ensemble.Tally) Paired {

@@ -15,6 +15,19 @@ type Model struct {
 	Ckpt  string // folder of its checkpoint
 	Step  int64
 	Tally *Tally
+	Source
+}
+
+// Source is what a model was trained with.
+type Source struct {
+	InitSeed  uint64 `json:"init_seed"`
+	OrderSeed uint64 `json:"order_seed"`
+	Config    string `json:"config_hash"`
+	DataHash  string `json:"data_hash"`
+}
+
+func (o *opened) source() Source {
+	return Source{o.conf.Train.Seed, *o.conf.Data.Seed, o.m.Manifest.ConfigHash, o.m.Manifest.DataHash}
 }
 
 // Together are an ensemble and other models over the same rows.
@@ -59,7 +72,7 @@ func Beside(ctx context.Context, r Request, others []string) (_ *Together, err e
 		return nil, dataError("%s has no targets to score", t.Store)
 	}
 	_, t.Docs = run.StdErr(t.Ensemble.Docs)
-	named := func(o *opened, tally *Tally) Model { return Model{o.path, o.m.Path, o.m.Step, tally} }
+	named := func(o *opened, tally *Tally) Model { return Model{o.path, o.m.Path, o.m.Step, tally, o.source()} }
 	for i, o := range list {
 		t.Members = append(t.Members, named(o, l.Singles[i]))
 	}

@@ -33,11 +33,9 @@ type ChoiceFile struct {
 
 // ChoiceMember is a member of a ChoiceReport.
 type ChoiceMember struct {
-	Path      string `json:"path"` // of its checkpoint
-	Step      int64  `json:"step"`
-	InitSeed  uint64 `json:"init_seed"`
-	OrderSeed uint64 `json:"order_seed"`
-	DataHash  string `json:"data_hash"`
+	Path string `json:"path"` // of its checkpoint
+	Step int64  `json:"step"`
+	Source
 }
 
 // ChoiceReport is how members and their ensemble do on multiple-choice items.
@@ -74,9 +72,7 @@ func MeasureChoices(ctx context.Context, r Request, files []string) (rep *Choice
 		if a, b := first.conf.Data, o.conf.Data; a.DocMask != b.DocMask || a.ResetPositions != b.ResetPositions {
 			return nil, dataError("data.doc_mask or data.reset_positions differ between %s and %s; score them one by one, or give both as key=value", first.path, o.path)
 		}
-		rep.Members = append(rep.Members, ChoiceMember{
-			Path: o.m.Path, Step: o.m.Step, InitSeed: o.conf.Train.Seed, OrderSeed: *o.conf.Data.Seed, DataHash: o.m.Manifest.DataHash,
-		})
+		rep.Members = append(rep.Members, ChoiceMember{Path: o.m.Path, Step: o.m.Step, Source: o.source()})
 	}
 	start, word, err := startOf(first)
 	if err != nil {

@@ -104,7 +104,15 @@ func From(r *Records, title string) *Page {
 	b.batches()
 	b.fits()
 	b.ensembles()
+	b.chains()
+	b.students()
+	b.written()
+	b.frontiers()
+	b.plans()
+	b.choices()
+	b.micros()
 	b.speed()
+	b.codes()
 	b.commands()
 	return b.page
 }
@@ -170,7 +178,6 @@ func (b *builder) gather() {
 	if len(b.sets) > 1 {
 		b.warn("", "the runs have %d different validation sets or tokenizers, whose losses do not compare; each has its own sections", len(b.sets))
 	}
-	b.codes()
 }
 
 // strangers are points without a loss. They count as trouble of the set of their registry,
@@ -197,6 +204,9 @@ func (b *builder) codes() {
 	byCode := map[string][]int{}
 	var order []string
 	for _, s := range b.page.Sources.list {
+		if s.Code == "" {
+			continue // a member, whose checkpoint does not say it
+		}
 		if byCode[s.Code] == nil {
 			order = append(order, s.Code)
 		}
@@ -206,7 +216,7 @@ func (b *builder) codes() {
 		return
 	}
 	for _, c := range order {
-		b.warn(Ref(byCode[c]...), "not all runs are of one revision of the program; these are of %s", short(c))
+		b.warn(Ref(byCode[c]...), "not all runs and records are of one revision of the program; these are of %s", short(c))
 	}
 }
 

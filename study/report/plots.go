@@ -25,6 +25,7 @@ type Series struct {
 	Dash    bool
 	Marks   bool // a mark at every point
 	NoLine  bool // marks only
+	Steps   bool // the line keeps its height up to the next point
 	Hue     int  // series of one hue share a colour
 }
 
@@ -212,6 +213,9 @@ func (s *Series) draw(p *plot.Plot) error {
 			return err
 		}
 		l.Color, l.Width = hue(s.Hue), 1.6
+		if s.Steps {
+			l.StepStyle = plotter.PostStep
+		}
 		if s.Dash {
 			l.Dashes = []vg.Length{5, 3}
 		}

@@ -5,14 +5,20 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"maps"
 	"os"
 	"path/filepath"
+	"slices"
 
 	"refrain/internal/fsx"
 	"refrain/internal/run"
 	"refrain/study"
+	"refrain/study/chain"
+	"refrain/study/distill"
 	"refrain/study/ensemble"
 	"refrain/study/fit"
+	"refrain/study/frontier"
+	"refrain/study/generate"
 )
 
 // Records are what a page is made from, in the order in which they were named.
@@ -50,6 +56,46 @@ type file struct {
 	sweep     *sweepRecord
 	ablation  *study.Ablation
 	batch     *study.BatchStudy
+	distill   *distill.Report
+	chain     *chainRecord
+	frontier  *frontier.Report
+	plan      *frontier.Advice
+	choices   *ensemble.ChoiceReport
+	generate  *generate.Result
+	micro     *microRecord
+}
+
+// chainRecord is what `refrain study chain` prints.
+type chainRecord struct {
+	Members     []chain.Member   `json:"members"`
+	Weight      float64          `json:"weight"`
+	Temperature float64          `json:"temperature"`
+	TopK        int              `json:"top_k"`
+	Ensemble    *ensemble.Report `json:"ensemble"`
+}
+
+// microRecord is what `refrain study micro` found. Its package writes a page of its own with
+// this one, so its types are not known here.
+type microRecord struct {
+	Form    string `json:"form"`
+	Answers []struct {
+		ID       string `json:"id"`
+		Title    string `json:"title"`
+		Corpus   string `json:"corpus"`
+		Question string `json:"question"`
+		Text     string `json:"text"`
+		Effects  []struct {
+			Name string `json:"name"`
+			study.Contrast
+		} `json:"effects"`
+		Notes  []string `json:"notes"`
+		Tables []struct {
+			Title   string     `json:"title"`
+			Caption string     `json:"caption"`
+			Head    []string   `json:"head"`
+			Rows    [][]string `json:"rows"`
+		} `json:"tables"`
+	} `json:"answers"`
 }
 
 // fitRecord is the law of `refrain fit --xy`.
@@ -219,10 +265,14 @@ func (f *file) decode(b []byte) error {
 		return errors.Join(read(f.limit), lacks(len(f.limit.ByN) == 0 || len(f.limit.Joint.Points) == 0, "laws with their points"))
 	case "ensemble":
 		f.ensemble = &ensemble.Report{}
-		return errors.Join(read(f.ensemble), lacks(len(f.ensemble.Curve) == 0 || len(f.ensemble.Members) == 0, "curve over members"))
+		return errors.Join(read(f.ensemble), lacks(!whole(f.ensemble), "curve over members"))
 	case "ensembles":
 		f.ensembles = &groupsRecord{}
-		return errors.Join(read(f.ensembles), lacks(len(f.ensembles.Logit) == 0, "places"))
+		err := errors.Join(read(f.ensembles), lacks(len(f.ensembles.Logit) == 0, "places"))
+		for _, name := range slices.Sorted(maps.Keys(f.ensembles.Reports)) {
+			err = errors.Join(err, lacks(!whole(f.ensembles.Reports[name]), "curve over members of "+name))
+		}
+		return err
 	case "sweep":
 		f.sweep = &sweepRecord{}
 		return errors.Join(read(f.sweep), lacks(f.sweep.Registry == "", "registry"))
@@ -232,6 +282,47 @@ func (f *file) decode(b []byte) error {
 	case "batch":
 		f.batch = &study.BatchStudy{}
 		return errors.Join(read(f.batch), lacks(len(f.batch.Pools) == 0, "pools"))
+	}
+	return f.decodeMore(read, lacks)
+}
+
+// whole says that a report of an ensemble has what the page draws.
+func whole(r *ensemble.Report) bool { return r != nil && len(r.Curve) > 0 && len(r.Members) > 0 }
+
+// decodeMore reads the kinds about models that were measured, written with or planned for.
+func (f *file) decodeMore(read func(any) error, lacks func(bool, string) error) error {
+	switch f.head.Kind {
+	case "distill":
+		f.distill = &distill.Report{}
+		return errors.Join(read(f.distill), lacks(len(f.distill.Members) == 0 || f.distill.Student.Run == "", "student and teachers"))
+	case "chain":
+		f.chain = &chainRecord{}
+		return errors.Join(read(f.chain), lacks(len(f.chain.Members) == 0, "members"), lacks(f.chain.Ensemble != nil && !whole(f.chain.Ensemble), "curve over members"))
+	case "frontier":
+		f.frontier = &frontier.Report{}
+		err := errors.Join(read(f.frontier), lacks(len(f.frontier.Runs) == 0 || len(f.frontier.Models) == 0, "runs and models"))
+		for i := range f.frontier.Models {
+			err = errors.Join(err, lacks(f.frontier.Models[i].Frontier == nil, "frontier of every model"))
+		}
+		return err
+	case "plan-frontier":
+		f.plan = &frontier.Advice{}
+		return errors.Join(read(f.plan), lacks(f.plan.GPUs == 0, "number of GPUs"))
+	case "choices":
+		f.choices = &ensemble.ChoiceReport{}
+		err := errors.Join(read(f.choices), lacks(len(f.choices.Files) == 0 || len(f.choices.Members) == 0, "files and members"))
+		for _, x := range f.choices.Files {
+			err = errors.Join(err, lacks(len(x.Members) != len(f.choices.Members), "result of every member on "+x.File))
+		}
+		return err
+	case "generate":
+		f.generate = &generate.Result{}
+		return errors.Join(read(f.generate), lacks(f.generate.Generated == nil, "teachers"))
+	case "micro":
+		f.micro = &microRecord{}
+		return errors.Join(read(f.micro), lacks(len(f.micro.Answers) == 0, "answers"))
+	case "micro-records":
+		return errors.New("the records of a study at micro scale; refrain study micro --records makes their page, and its findings.json has a place on this one")
 	}
 	return fmt.Errorf("a record of the kind %q, which has no place on the page", f.head.Kind)
 }

@@ -29,19 +29,31 @@ func (b *builder) ensembles() {
 // page has them too.
 func (b *builder) memberRows(r *ensemble.Report) (rows []int) {
 	for i, m := range r.Members {
-		// A checkpoint is RUN/ckpt/step-N; its run may be a row already.
-		folder := filepath.Dir(filepath.Dir(m.Path))
-		if n, ok := b.page.Sources.at["run "+folder]; ok {
-			rows = append(rows, n)
-			continue
-		}
-		seed := fmt.Sprint(m.InitSeed)
-		if m.OrderSeed != m.InitSeed {
-			seed += fmt.Sprintf(", order %d", m.OrderSeed)
-		}
-		rows = append(rows, b.page.Sources.Add("member "+m.Path, Source{What: fmt.Sprintf("member %d", i+1), Seed: seed, Config: m.Config, Data: m.DataHash, Where: m.Path}))
+		rows = append(rows, b.checkpointRow(fmt.Sprintf("member %d", i+1), m.Path, &ensemble.Source{InitSeed: m.InitSeed, OrderSeed: m.OrderSeed, Config: m.Config, DataHash: m.DataHash}))
 	}
 	return rows
+}
+
+// checkpointRow is the row of a checkpoint in the provenance: that of its run where the page
+// has it, since a checkpoint is RUN/ckpt/step-N. s may be nil.
+func (b *builder) checkpointRow(what, path string, s *ensemble.Source) int {
+	if n, ok := b.page.Sources.at["run "+filepath.Dir(filepath.Dir(path))]; ok {
+		return n
+	}
+	row := Source{What: what, Where: path}
+	if s != nil {
+		row.Seed, row.Config, row.Data = fmt.Sprint(s.InitSeed), s.Config, s.DataHash
+		if s.OrderSeed != s.InitSeed {
+			row.Seed += fmt.Sprintf(", order %d", s.OrderSeed)
+		}
+	}
+	return b.page.Sources.Add("member "+path, row)
+}
+
+// fileRow is the row of a record in the provenance; data is the hash of what it was measured
+// on, where there is one.
+func (b *builder) fileRow(f *file, what, data string) int {
+	return b.page.Sources.Add("file "+f.path, Source{What: what, Data: data, Code: f.head.Code, Where: f.path})
 }
 
 // errOf is the height of a bar: nothing where the error is not known.
@@ -58,7 +70,7 @@ func (b *builder) ensemble(f *file, r *ensemble.Report, name string) {
 		title += " " + name
 	}
 	rows := b.memberRows(r)
-	ref := Ref(append(rows, b.page.Sources.Add("file "+f.path, Source{What: "measurement of ensembles", Data: r.DataHash, Code: f.head.Code, Where: f.path}))...)
+	ref := Ref(append(rows, b.fileRow(f, "measurement of ensembles", r.DataHash))...)
 	logit, prob := Series{Name: "mean of logits", Marks: true}, Series{Name: "mean of probabilities", Marks: true, Hue: 1}
 	for _, p := range r.Curve {
 		logit.Add(float64(p.K), p.Logit.Loss, errOf(p.Logit.GainStdErr), ref)
@@ -105,7 +117,7 @@ func (b *builder) ensemble(f *file, r *ensemble.Report, name string) {
 	if r.Learned != nil {
 		level("learned weights", r.Learned.Mean.Loss, 2)
 	}
-	b.students(fig)
+	b.studentLevels(fig, r)
 	last := r.Curve[len(r.Curve)-1]
 	b.says(ref, "%d members together have a loss of %.4f (mean of logits), %s than the best of them alone.", last.K, last.Logit.Loss, better(last.Logit))
 	if l := r.LogitLaw; l != nil && !l.Broken {
@@ -169,7 +181,7 @@ func (b *builder) curveTable(r *ensemble.Report, ref string) Table {
 
 // ranking is the order of recipes by where their ensembles end.
 func (b *builder) ranking(f *file) {
-	ref := Ref(b.page.Sources.Add("file "+f.path, Source{What: "measurement of ensembles", Code: f.head.Code, Where: f.path}))
+	ref := Ref(b.fileRow(f, "measurement of ensembles", ""))
 	sec := Section{Title: "Recipes by their ensembles"}
 	for _, x := range []struct {
 		name string
@@ -191,6 +203,3 @@ func (b *builder) ranking(f *file) {
 	}
 	b.section(sec)
 }
-
-// students adds the levels of distilled students to the panel of an ensemble.
-func (b *builder) students(f *Figure) {}
