@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 
 	"gonum.org/v1/gonum/stat"
 
@@ -327,7 +328,7 @@ func (b *BatchStudy) warn(s *Spec) {
 			add("batch %s has no certificate: %s", t.Batch, c.Withheld[0])
 		}
 		if t.Certificate != nil && len(t.Certificate.Edges) > 0 {
-			add("batch %s is best at the end of the grid in %v: the optimum may be outside", t.Batch, t.Certificate.Edges)
+			add("batch %s is best at the end of the grid in %s: the optimum may be outside", t.Batch, strings.Join(t.Certificate.Edges, ", "))
 		}
 	}
 	for _, p := range b.Pools {

@@ -102,6 +102,7 @@ func TestRow29ChoicesOfRuns(t *testing.T) {
 		"bad.jsonl:1: 1 choices":             {run.ExitData, "eval a --choices bad.jsonl"},
 		"long.jsonl:1: choice 1 has":         {run.ExitData, "eval a --choices long.jsonl"},
 		"gone.jsonl":                         {run.ExitUsage, "eval a --choices gone.jsonl"},
+		"eval takes one run":                 {run.ExitUsage, "eval a b"},
 		"no run was named":                   {run.ExitUsage, "eval data.doc_mask=false --choices next.jsonl"},
 		"--rows are of":                      {run.ExitUsage, "eval a --rows 3 --choices next.jsonl"},
 		"two files are called next":          {run.ExitUsage, "eval a --choices next.jsonl --choices sub/next.jsonl"},

@@ -67,9 +67,9 @@ The published student has optim.weight_decay=0.1 and 16 real epochs at a fractio
 DIR gets the store (synthetic), the run (student) and the report (distill.json). The same
 command continues what was stopped.`,
 		Example: `  for s in 1 2 3 4; do refrain train run.yaml train.seed=$s --out runs/s$s; done
-  refrain distill run.yaml --teacher runs/s1,runs/s2,runs/s3,runs/s4 --generate-tokens 2e6 --fraction 0.75 -o runs/student
-  refrain distill run.yaml --teacher runs/s1 --self --synthetic store1 --single runs/best -o runs/self
-  refrain distill run.yaml --teacher runs/s1,runs/s2 --logits distill.temperature=2 -o runs/logits --json`,
+  refrain distill run.yaml --teacher runs/s1,runs/s2,runs/s3,runs/s4 --generate-tokens 2e6 --fraction 0.75 -o students/pool
+  refrain distill run.yaml --teacher runs/s1 --self --synthetic store1 --single runs/best -o students/self
+  refrain distill run.yaml --teacher runs/s1,runs/s2 --logits distill.temperature=2 -o students/logits --json`,
 		RunE: func(c *cobra.Command, list []string) error {
 			for _, arg := range list {
 				switch _, err := os.Stat(arg); {
@@ -171,6 +171,11 @@ func (a *app) distill(c *cobra.Command, f *distillFlags) error {
 		return err
 	}
 	student := filepath.Join(f.out, "student")
+	if there, err := fsx.Exists(fsx.OS{}, filepath.Join(f.out, run.RunFile)); err != nil {
+		return err
+	} else if there {
+		return bad(c, "-o %s is the folder of a run; choose another for the student and its report", f.out)
+	}
 	compared := distill.Request{
 		Student: student, Teachers: f.teachers, Single: f.single, Self: f.self, Rows: f.rows, Samples: f.samples, Seed: f.seed,
 	}
@@ -183,7 +188,7 @@ func (a *app) distill(c *cobra.Command, f *distillFlags) error {
 		}
 	}
 	if err := a.trainStudent(ctx, run.Kept(r, student), student); err != nil {
-		return err
+		return sameCommand(err)
 	}
 	var rep *distill.Report
 	err = pipeline.Until(ctx, a.graceful(), func(ctx context.Context) (err error) {
@@ -191,7 +196,7 @@ func (a *app) distill(c *cobra.Command, f *distillFlags) error {
 		return err
 	})
 	if errors.Is(err, pipeline.ErrStopRequested) {
-		return run.ErrStopped // the same command measures again
+		return sameCommand(run.ErrStopped)
 	}
 	if err != nil {
 		return err
@@ -201,7 +206,8 @@ func (a *app) distill(c *cobra.Command, f *distillFlags) error {
 	if err != nil {
 		return err
 	}
-	if err := fsx.WriteFileAtomic(fsx.OS{}, filepath.Join(f.out, "distill.json"), text); err != nil {
+	saved := filepath.Join(f.out, "distill.json")
+	if err := fsx.WriteFileAtomic(fsx.OS{}, saved, text); err != nil {
 		return &run.Error{Code: run.ExitDisk, Err: err}
 	}
 	if f.asJSON {
@@ -209,6 +215,7 @@ func (a *app) distill(c *cobra.Command, f *distillFlags) error {
 		return err
 	}
 	a.showDistilled(rep)
+	a.printf("report %s\n", saved)
 	return nil
 }
 

@@ -83,7 +83,7 @@ func distillDocuments(t *testing.T, conf string, runs []string, teachers string)
 	// Self-distillation on the same store, with a single model of its own.
 	self := filepath.Join(t.TempDir(), "self")
 	code, more, msg = cli("", "distill", conf, "train.seed=6", "--teacher", teachers, "--self", "--synthetic", filepath.Join(out, "synthetic"), "--single", filepath.Join(out, "student"), "--samples", "50", "-o", self)
-	if code != 0 || !strings.Contains(more, "the student's own") || !strings.Contains(more, "against its own teacher") || !strings.Contains(more, "retention") {
+	if code != 0 || !strings.Contains(more, "report "+filepath.Join(self, "distill.json")) || !strings.Contains(more, "the student's own") || !strings.Contains(more, "against its own teacher") || !strings.Contains(more, "retention") {
 		t.Errorf("--self: exit %d: %s%s", code, more, msg)
 	}
 }
@@ -137,6 +137,7 @@ func distillRefuses(t *testing.T, conf string, runs []string, teachers string) {
 		{run.ExitUsage, "--mode mean", []string{conf, "--teacher", teachers, "--logits", "--mode", "mean", "-o", out}},
 		{run.ExitUsage, "more than six decimals", []string{conf, "--teacher", teachers, "--synthetic", "x", "--fraction", "0.33333333", "-o", out}},
 		{run.ExitData, "data.synthetic.store", []string{conf, "--teacher", teachers, "--synthetic", filepath.Join(out, "none"), "-o", out}},
+		{run.ExitUsage, "is the folder of a run", []string{conf, "--teacher", teachers, "--logits", "-o", runs[0]}},
 		{run.ExitUsage, "neither a run folder", []string{conf, "--teacher", t.TempDir(), "--logits", "-o", out}},
 		{run.ExitData, "its vocabulary is 80 and the student's 67", []string{conf, "--teacher", wide, "--logits", "-o", out}},
 		{run.ExitData, "data.seq is 16 in", []string{conf, "data.seq=8", "--teacher", teachers, "--logits", "-o", out}},

@@ -52,7 +52,7 @@ the best one alone, often with half the weight decay.`,
   refrain ensemble runs/s1 runs/s2 runs/s3 runs/s4
   refrain ensemble runs/s* --fit-on third --soup --json
   refrain ensemble runs/long@cycles --fit-on third
-  refrain ensemble runs/s1/ckpt/step-* --ema 0.5
+  refrain train run.yaml save.every=20 save.keep=5 --out runs/e && refrain ensemble runs/e/ckpt/step-* --ema 0.5
   refrain ensemble --group full=runs/a1,runs/a2,runs/a3 --group half=runs/b1,runs/b2,runs/b3`,
 		RunE: func(c *cobra.Command, list []string) error {
 			for _, arg := range list {
@@ -185,7 +185,11 @@ func (a *app) showLaw(name string, l *ensemble.Asymptote) {
 	if in := l.Intervals; in != nil {
 		a.printf(" (%s: %.4f to %.4f)", in.Method, in.E[0], in.E[1])
 	}
-	a.printf("  A %.4g  alpha %.4g  rmse %.5f\n", l.A, l.Alpha, l.RMSE)
+	broken := ""
+	if l.Broken {
+		broken = "  broken"
+	}
+	a.printf("  A %.4g  alpha %.4g  rmse %.5f%s\n", l.A, l.Alpha, l.RMSE, broken)
 	for _, w := range l.Warnings {
 		a.notef("%s: %s", name, w)
 	}

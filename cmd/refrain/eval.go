@@ -52,8 +52,8 @@ windows that it was trained on, as many as the validation set has and one epoch 
 --choices FILE scores multiple-choice questions instead, a JSON object a line with
 context, choices and label (docs/formats/choices.md): the answer is the choice whose text
 is most likely after the context. acc is the share of right answers, acc_norm with log
-probabilities divided by the characters of a choice, acc_bytes by its bytes. Several runs
-are scored alone and as an ensemble, by mean logits and by mean probabilities.`,
+probabilities divided by the characters of a choice, acc_bytes by its bytes. Several runs,
+which only --choices takes, are scored alone and as an ensemble, by mean logits and by mean probabilities.`,
 		Example: `  refrain eval runs/first
   refrain eval runs/s1 runs/s2 runs/s3 --choices arc_easy.jsonl --choices piqa.jsonl
   refrain eval runs/first --json
@@ -72,6 +72,11 @@ are scored alone and as an ensemble, by mean logits and by mean probabilities.`,
 			}
 			if in, ok := strings.CutSuffix(filepath.Dir(filepath.Clean(list[0])), string(filepath.Separator)+run.CkptDir); ok {
 				return bad(c, "%s is in the run %s; eval takes the run, and reads its newest checkpoint", list[0], in)
+			}
+			for _, arg := range list[1:] {
+				if st, err := os.Stat(arg); err == nil && st.IsDir() {
+					return bad(c, "%s and %s: without --choices eval takes one run; refrain ensemble takes several", list[0], arg)
+				}
 			}
 			s, err := run.OpenRun(list[0], append([]string{fmt.Sprintf("eval.rows=%d", rows)}, list[1:]...))
 			if err != nil {

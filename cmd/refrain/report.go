@@ -19,8 +19,8 @@ func (a *app) reportCommand() *cobra.Command {
 parameters, unique tokens and members with their laws, effects of settings, ensembles,
 throughput, warnings, and for every number the runs behind it with seeds and hashes. A
 PATH is a run folder, a folder of run folders, the registry of a sweep, or a file with
-what fit, ensemble, sweep or another study printed with --json. Sections appear when
-there are records for them. Nothing is trained or measured; the same records give the
+what fit, ensemble, sweep, study ablation or study batch printed with --json. Sections
+appear when there are records for them. Nothing is trained or measured; the same records give the
 same bytes. The page asks for nothing from elsewhere, and every figure holds its data.`,
 		Example: `  refrain report runs/a runs/b -o report.html
   refrain sweep decay.yaml --json > decay.json

@@ -41,8 +41,10 @@ a 95 % interval for both; it is clear when the interval leaves out 0.
 
 Below the cells stand the effects: what a level does over all levels of the other
 axes, and at each of them. The cells may be trained by refrain sweep as well, such
-as with --backend slurm; the same command then only measures.`,
-		Example: `  refrain study ablation recipe.yaml --dry-run
+as with --backend slurm; the same command then only measures. A store for test: is
+prepared from documents of its own, with the tokenizer of the others.`,
+		Example: `  refrain data prepare held-out -o store/test --tokenizer store/tokenizer.json --val-docs 0
+  refrain study ablation recipe.yaml --dry-run
   refrain study ablation recipe.yaml --max-parallel 2
   refrain study ablation recipe.yaml --json > recipe.json
   refrain report recipe.json -o recipe.html`,
@@ -75,14 +77,14 @@ func (a *app) ablation(ctx context.Context, spec *study.Spec, o sweepOptions) er
 	records, err := work.Sweep(ctx, j.cells)
 	live.end(err == nil)
 	if err != nil && !errors.Is(err, study.ErrBudget) {
-		return a.studyStopped(err)
+		return sameCommand(err)
 	}
 	if err == nil {
 		err = failedCells(records)
 	}
 	res, measureErr := work.Ablation(ctx, a.meter(j, o), j.cells, records)
 	if measureErr != nil {
-		return a.studyStopped(errors.Join(measureErr, err))
+		return sameCommand(errors.Join(measureErr, err))
 	}
 	if o.json {
 		return errors.Join(a.record("ablation", res), err)
@@ -91,10 +93,11 @@ func (a *app) ablation(ctx context.Context, spec *study.Spec, o sweepOptions) er
 	return err
 }
 
-// studyStopped ends a study whose runs did not come to their ends.
-func (a *app) studyStopped(err error) error {
+// sameCommand is err, which says of a stop how a command goes on that has no --resume:
+// as it was given.
+func sameCommand(err error) error {
 	if errors.Is(err, run.ErrStopped) {
-		a.notef("stopped; the same command goes on")
+		return &run.Error{Code: run.ExitResumable, Err: errors.New("stopped before the end; everything is saved, the same command goes on")}
 	}
 	return err
 }

@@ -44,7 +44,8 @@ batch before it. A shape is read from clear differences only: u-shaped when a sm
 and a larger batch are both clearly worse than the best one of the first pool.
 optim.beta2_reference_batch in the base keeps the half-life of the second moment in
 tokens over batches. The same command goes on after any stop.`,
-		Example: `  refrain study batch batch.yaml --dry-run
+		Example: `  refrain data prepare held-out -o store/test --tokenizer store/tokenizer.json --val-docs 0
+  refrain study batch batch.yaml --dry-run
   refrain study batch batch.yaml
   refrain study batch batch.yaml --budget 4h --json > batch.json`,
 		Args: args(cobra.ExactArgs(1)),
@@ -77,7 +78,7 @@ func (a *app) batch(ctx context.Context, spec *study.Spec, o sweepOptions) error
 	res, err := work.Batches(ctx, a.meter(j, o))
 	live.end(err == nil)
 	if res == nil {
-		return a.studyStopped(err)
+		return sameCommand(err)
 	}
 	res.Warnings = append(warnings, res.Warnings...)
 	if err == nil {
@@ -87,10 +88,10 @@ func (a *app) batch(ctx context.Context, spec *study.Spec, o sweepOptions) error
 		err = &run.Error{Code: run.ExitFailed, Err: errors.New("no batch could be trained, so there is nothing to compare; start where training works")}
 	}
 	if o.json {
-		return errors.Join(a.record("batch", res), err)
+		return errors.Join(a.record("batch", res), sameCommand(err))
 	}
 	a.printBatches(res)
-	return err
+	return sameCommand(err)
 }
 
 func (a *app) printBatches(r *study.BatchStudy) {

@@ -94,7 +94,7 @@ func (a *app) chain(c *cobra.Command, r chain.Request, asJSON bool) error {
 	}
 	out := chainResult{Weight: r.Weight, Temperature: r.Temperature, TopK: r.TopK}
 	if out.Members, err = chain.Train(c.Context(), r); err != nil {
-		return a.studyStopped(err)
+		return sameCommand(err)
 	}
 	if out.Members[0].Val != nil {
 		ask := ensemble.Request{Subsets: ensemble.MostSubsets, Memory: ensemble.DefaultMemory, Rows: first.Config.Eval.Rows}

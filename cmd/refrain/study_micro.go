@@ -1,7 +1,6 @@
 package main
 
 import (
-	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -72,11 +71,8 @@ two again from the first; docs/formats/micro.md describes them.`,
 			o.Args = append([]string{"refrain"}, a.args...)
 			out, err := micro.Run(c.Context(), o)
 			line.clear()
-			if errors.Is(err, run.ErrStopped) {
-				err = &run.Error{Code: run.ExitResumable, Err: errors.New("stopped before the end; everything is saved, the same command goes on")}
-			}
 			if err != nil {
-				return err
+				return sameCommand(err)
 			}
 			if export != "" {
 				if _, out.Files, err = o.Form.Write(out.Results, export); err != nil {

@@ -359,10 +359,10 @@ func (a *app) sweepThese(ctx context.Context, j *sweepJob, cells []*study.Cell, 
 		err = failedCells(res.Cells)
 	}
 	if o.json {
-		return errors.Join(a.record("sweep", res), err)
+		return errors.Join(a.record("sweep", res), sameCommand(err))
 	}
 	a.printSweep(&res)
-	return err
+	return sameCommand(err)
 }
 
 // failedCells makes an error of cells that failed for another reason than their settings.

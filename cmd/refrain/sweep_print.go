@@ -72,11 +72,10 @@ func (a *app) printSweep(r *sweepResult) {
 	}
 	if r.Recipe != nil {
 		a.printRecipe(r.Recipe, r.Registry)
+	} else if r.Best != nil {
+		a.printf("the best is %s; runs are in %s\n", strings.Join(r.Best.Runs, " "), r.Registry)
 	}
 	a.sweepOthers(r.Others)
-	if r.Status == "stopped" {
-		a.printf("stopped; the same command goes on\n")
-	}
 }
 
 func (a *app) printRecipe(r *study.Recipe, dir string) {

@@ -143,7 +143,7 @@ func TestSweepStopped(t *testing.T) {
 	if err := p.cmd.Process.Signal(os.Interrupt); err != nil {
 		t.Fatal(err)
 	}
-	if c := p.code(t); c != run.ExitResumable || !strings.Contains(p.out.String(), "the same command goes on") {
+	if c := p.code(t); c != run.ExitResumable || !strings.Contains(p.err.String(), "the same command goes on") || strings.Contains(p.err.String(), "--resume") {
 		t.Fatalf("exit %d\n%s%s", c, p.out, p.err)
 	}
 	r := object[sweepResult](t, 0, "sweep", path)

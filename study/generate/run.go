@@ -89,7 +89,7 @@ func (r *Request) run(ctx context.Context) (*Result, error) {
 		return nil, err
 	}
 	if there && !r.Reuse {
-		return nil, fmt.Errorf("store %s: %w: remove it or choose another folder", r.Out, fs.ErrExist)
+		return nil, fmt.Errorf("store %s: %w: remove it or choose another folder, or ask to reuse it (--reuse)", r.Out, fs.ErrExist)
 	}
 	j, err := r.plan(ctx)
 	if err != nil {

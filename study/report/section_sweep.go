@@ -3,6 +3,7 @@ package report
 import (
 	"fmt"
 	"path/filepath"
+	"strings"
 
 	"refrain/study"
 	"refrain/study/descent"
@@ -97,7 +98,7 @@ func (b *builder) certificate(registry string, s *study.Sized) Table {
 		b.warn(refs(c.Outcome), "certificate of %s withheld: %s", s.Label, w)
 	}
 	if len(c.Edges) > 0 {
-		b.warn(refs(c.Outcome), "%s is best at the end of the grid in %v: the optimum may lie beyond", s.Label, c.Edges)
+		b.warn(refs(c.Outcome), "%s is best at the end of the grid in %s: the optimum may lie beyond", s.Label, strings.Join(c.Edges, ", "))
 	}
 	return t
 }
