@@ -3,6 +3,7 @@ package micro
 import (
 	"fmt"
 	"math"
+	"strings"
 )
 
 // epochPoints are a size at the usual decay for every number of epochs.
@@ -24,7 +25,7 @@ func (s scope) wantEpochs(d *demand) {
 }
 
 // answerEpochs: (a). The number of epochs is chosen by the mean loss on the split for
-// choices; interior means that both neighbours are worse on the other one.
+// choices; interior means that the fewest and the most that were tried are worse on the other one.
 func (s scope) answerEpochs(a *Answer) {
 	for i := range s.t.sizes {
 		if i != s.t.middle && s.t.sizes[i].epochs != nil {
@@ -57,18 +58,22 @@ func (s scope) epochsOf(a *Answer, z *sizeTable) {
 		a.say(NotShown, "with model %s %d epochs are best, an end of the %d that were tried (%d to %d)", z.name, at, len(points), points[0].Epochs, points[len(points)-1].Epochs)
 		return
 	}
-	fewer, ok1 := s.contrast(a, fmt.Sprintf("%s: %d epochs minus %d", z.name, points[best-1].Epochs, at), s.sides(points[best-1]), s.sides(points[best]))
-	more, ok2 := s.contrast(a, fmt.Sprintf("%s: %d epochs minus %d", z.name, points[best+1].Epochs, at), s.sides(points[best+1]), s.sides(points[best]))
-	if !ok1 || !ok2 {
-		return
-	}
-	text := fmt.Sprintf("with model %s %d epochs are best; %d cost %v and %d cost %v nats more", z.name, at, points[best-1].Epochs, fewer, points[best+1].Epochs, more)
-	if last := points[len(points)-1]; last != points[best+1] {
-		e, ok := s.contrast(a, fmt.Sprintf("%s: %d epochs minus %d", z.name, last.Epochs, at), s.sides(last), s.sides(points[best]))
+	// The ends decide: a neighbour may be as good as the best and the minimum still inside.
+	var ends []Effect
+	var words []string
+	for i, p := range points {
+		end := i == 0 || i == len(points)-1
+		if !end && i != best-1 && i != best+1 {
+			continue
+		}
+		e, ok := s.contrast(a, fmt.Sprintf("%s: %d epochs minus %d", z.name, p.Epochs, at), s.sides(p), s.sides(points[best]))
 		if !ok {
 			return
 		}
-		text += fmt.Sprintf(", %d cost %v", last.Epochs, e)
+		words = append(words, fmt.Sprintf("%d cost %v", p.Epochs, e))
+		if end {
+			ends = append(ends, e)
+		}
 	}
-	a.say(all(judge(fewer, 1), judge(more, 1)), "%s", text)
+	a.say(all(judge(ends[0], 1), judge(ends[1], 1)), "with model %s %d epochs are best; %s nats more", z.name, at, strings.Join(words, ", "))
 }
