@@ -90,6 +90,40 @@ func TestGrowth(t *testing.T) {
 	}
 }
 
+// TestRow34Saturation: a larger batch is a side of its own, and the smallest one near the
+// best speed is named.
+func TestRow34Saturation(t *testing.T) {
+	c := ScaleConfig{Warm: 1, Steps: 2, Rounds: 3}
+	for _, b := range []int{1, 2, 8} {
+		s := tinyStep(1)
+		s.B, s.Shards = b, 1
+		c.Sides = append(c.Sides, s)
+	}
+	var lines []Line
+	if err := Saturation(t.Context(), c, func(l Line) { lines = append(lines, l) }); err != nil {
+		t.Fatal(err)
+	}
+	if len(lines) != 4 || lines[1].Name != "StepScale/by=batch/preset=tiny1/precision=f32/batch=2" || lines[3].Name != "StepScale/by=batch/preset=tiny1/precision=f32/all=1..8" {
+		t.Fatalf("lines %v", lines)
+	}
+	want := 0.0
+	for i, b := range []float64{1, 2, 8} {
+		of, _ := lines[i].Get("of-best")
+		if of <= 0 || of > 1 {
+			t.Errorf("%v of the best with %v rows", of, b)
+		}
+		if tok, _ := lines[i].Get("tok/s"); tok <= 0 {
+			t.Errorf("%v tokens a second", tok)
+		}
+		if want == 0 && of >= 0.95 {
+			want = b
+		}
+	}
+	if rows, _ := lines[3].Get("rows"); rows != want {
+		t.Errorf("saturated with %v rows, want %v", rows, want)
+	}
+}
+
 // TestSizes: the models over which growth is measured are as large as their names.
 func TestSizes(t *testing.T) {
 	for _, p := range Sizes() {

@@ -54,12 +54,16 @@ that does not count:
   threads  all threads against one; the losses must be equal to the bit
   devices  2 and 4 logical devices against 1, on the same threads and the same
            batch; the losses must be equal to the bit
+  batch    1, 2, 4, ... rows up to --batch: tokens a second, and the smallest batch
+           within 5 % of the fastest, from which on the device is saturated; where
+           that is the largest, try more
   size     models of 0.3M to 30M parameters: how far tokens a second times
            6P + 7LTD is from a constant (P parameters of multiplied matrices,
            L layers, T tokens in a row, D width)`,
 		Example: `  refrain bench step --preset micro-3M --count 12 --kernels
   refrain bench step --preset micro-3M --precision bf16 --compare peers
-  refrain bench step --scale threads --precision bf16`,
+  refrain bench step --scale threads --precision bf16
+  refrain bench step --scale batch --batch 64`,
 		Args: args(cobra.NoArgs),
 		RunE: func(c *cobra.Command, _ []string) error {
 			peers, err := f.check(c)
@@ -92,7 +96,7 @@ that does not count:
 	}
 	c.Flags().StringVar(&s.preset, "preset", "micro-1M", "model shape")
 	c.Flags().StringVar(&s.precision, "precision", "f32", "of activations and products: f32 or bf16 (the peer then runs under autocast)")
-	c.Flags().StringVar(&s.scale, "scale", "", "compare steps by threads, devices or size")
+	c.Flags().StringVar(&s.scale, "scale", "", "compare steps by threads, devices, batch or size")
 	c.Flags().IntVar(&s.T, "seq", 512, "tokens in a row")
 	c.Flags().IntVar(&s.B, "batch", 8, "rows in a step")
 	c.Flags().IntVar(&s.V, "vocab", 0, "vocabulary; 0 means the preset's")
@@ -104,11 +108,11 @@ that does not count:
 
 // stepScale compares steps by what --scale names.
 func (a *app) stepScale(c *cobra.Command, f *benchFlags, s *stepFlags, cfg bench.StepConfig) error {
-	own := map[string]string{"threads": "devices", "devices": "devices", "size": "preset"} // what the comparison sets itself
+	own := map[string]string{"threads": "devices", "devices": "devices", "size": "preset", "batch": "shards"} // what the comparison sets itself
 	set, ok := own[s.scale]
 	switch {
 	case !ok:
-		return bad(c, "--scale %q; use threads, devices or size", s.scale)
+		return bad(c, "--scale %q; use threads, devices, batch or size", s.scale)
 	case f.compare != "" || s.kernels:
 		return bad(c, "--scale compares our own steps; leave --compare and --kernels out")
 	case c.Flags().Changed(set):
@@ -117,6 +121,9 @@ func (a *app) stepScale(c *cobra.Command, f *benchFlags, s *stepFlags, cfg bench
 		return bad(c, "--scale threads compares several with one; there is one (--threads, or the cores of this process)")
 	case s.scale == "devices" && cfg.Shards%4 != 0:
 		return bad(c, "--scale devices goes to 4 devices, which a batch of %d rows in %d shards does not divide into; use --batch 8", s.B, cfg.Shards)
+	}
+	if s.scale == "batch" && (s.B < 2 || cfg.Devices > 1) {
+		return bad(c, "--scale batch grows to --batch rows on one device; give 2 rows or more, and leave --devices out")
 	}
 	cfg.Threads = f.numThreads()
 	sc := bench.ScaleConfig{Warm: 1, Steps: 2, Rounds: f.count}
@@ -132,6 +139,16 @@ func (a *app) stepScale(c *cobra.Command, f *benchFlags, s *stepFlags, cfg bench
 			sc.Sides = append(sc.Sides, cfg)
 		}
 		label = func(b bench.StepConfig) string { return fmt.Sprintf("devices=%d", b.Devices) }
+	case "batch":
+		for cfg.B = 1; ; cfg.B = min(2*cfg.B, s.B) {
+			var err error
+			if cfg.Shards, err = run.Shards(cfg.B, 0); err != nil {
+				return err
+			}
+			if sc.Sides = append(sc.Sides, cfg); cfg.B == s.B {
+				break
+			}
+		}
 	case "size":
 		for _, p := range bench.Sizes() {
 			cfg.Model, cfg.Name = p.Config, p.Name
@@ -148,6 +165,9 @@ func (a *app) stepScale(c *cobra.Command, f *benchFlags, s *stepFlags, cfg bench
 	if s.scale == "size" {
 		sc.Steps = 1
 		return bench.Growth(c.Context(), sc, a.line)
+	}
+	if s.scale == "batch" {
+		return bench.Saturation(c.Context(), sc, a.line)
 	}
 	return bench.StepScale(c.Context(), sc, label, a.line)
 }

@@ -51,7 +51,7 @@ func TestBenchRecord(t *testing.T) {
 	for _, list := range [][]string{{"table", "--record", dir}, {"loader", "--record", filepath.Join(dir, "none")}, {"loader", "--mode", "sideways"},
 		{"loader", "--tiers", "T3"}, {"loader", "--loaders", "numpy"}, {"loader", "--compare", "peers", "--loaders", "nobody"}, {"plan", "--docs", "0"}, {"ckpt", "--preset", "none"},
 		{"step", "--scale", "colour"}, {"step", "--scale", "size", "--preset", "micro-1M"}, {"step", "--scale", "devices", "--batch", "6"},
-		{"step", "--scale", "threads", "--threads", "1"}, {"step", "--scale", "threads", "--compare", "peers"}, {"step", "--preset", "none"},
+		{"step", "--scale", "batch", "--batch", "1"}, {"step", "--scale", "batch", "--shards", "2"}, {"step", "--scale", "threads", "--threads", "1"}, {"step", "--scale", "threads", "--compare", "peers"}, {"step", "--preset", "none"},
 		{"precision", "--count", "1"}, {"precision", "--compare", "peers"}, {"precision", "--preset", "2M"}, {"kernels", "--compare", "peers"}} {
 		if code, _, errs := benchLine(list...); code != run.ExitUsage {
 			t.Errorf("%v: exit %d, %s", list, code, errs)
