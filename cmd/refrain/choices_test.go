@@ -68,6 +68,7 @@ func TestRow29ChoicesOfRuns(t *testing.T) {
 		t.Errorf("%q, %v", kept, err)
 	}
 	both := object[ensemble.ChoiceReport](t, 0, "eval", "a", "b", "--choices", "next.jsonl", "--choices", "other.jsonl")
+	onThePage(t, "Multiple-choice questions", "choices", both)
 	if len(both.Files) != 2 || len(both.Members) != 2 || both.Files[0].Logit == nil || !reflect.DeepEqual(both.Files[0].Members[0], f.Members[0]) ||
 		both.Logit.Acc != (both.Files[0].Logit.Acc.Acc+both.Files[1].Logit.Acc.Acc)/2 || both.Results["other"]["acc_norm,none"] != both.Files[1].Logit.Norm.Acc {
 		t.Errorf("%+v", both)

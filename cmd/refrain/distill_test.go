@@ -76,6 +76,8 @@ func distillDocuments(t *testing.T, conf string, runs []string, teachers string)
 	if err != nil || string(saved) != text || !bytes.Contains(saved, []byte(`"kind": "distill"`)) {
 		t.Errorf("distill.json is not what was printed (%v)", err)
 	}
+	onThePage(t, "Distillation", "distill", r, append(runs, filepath.Join(out, "student"))...)
+	onThePage(t, "Ensemble", "ensemble", e, filepath.Join(out, "distill.json"))
 	ledger := metricsOf(t, out)
 	if again, _ := distilled(t, args...); *again.Retention.Value != *k.Value || metricsOf(t, out) != ledger {
 		t.Error("the same command trained or found something else")

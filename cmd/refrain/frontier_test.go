@@ -28,6 +28,7 @@ func TestRow32And33FrontierCommand(t *testing.T) {
 	if r.Wall == nil || r.Wall.Pareto[0].Time <= 0 || len(r.Times.Measured) != 2 || r.Times.Machine == "" {
 		t.Errorf("wall %+v, times %+v", r.Wall, r.Times)
 	}
+	onThePage(t, "Frontier in seconds", "frontier", r, out)
 	// The runs alone say the same as the registry about their losses.
 	alone := object[frontier.Report](t, 0, "frontier", filepath.Join(out, "runs"), "--prefix")
 	if alone.Data.DataHash != r.Data.DataHash || alone.Runs[0].Params != r.Runs[0].Params {
@@ -58,6 +59,7 @@ func TestRow32And33FrontierCommand(t *testing.T) {
 	if adv.Best == nil || adv.Best.Loss != min(r.Runs[0].Loss, r.Runs[1].Loss) || adv.Best.GPUs > 2 || adv.Seconds != 3600 {
 		t.Errorf("%+v", adv)
 	}
+	onThePage(t, "Plan: 2 GPUs for 3600 seconds", "plan-frontier", adv)
 	code, text, _ = cli("", "plan", "--records", out, "--gpus", "2", "--deadline", "1ns", "--step-time", "measured")
 	if code != 0 || !strings.Contains(text, "no run fits; the shortest takes") {
 		t.Errorf("exit %d: %s", code, text)

@@ -25,6 +25,7 @@ func generated(t *testing.T, args ...string) (r generate.Result) {
 	if err := json.Unmarshal([]byte(out), &r); err != nil {
 		t.Fatalf("%v in %s", err, out)
 	}
+	onThePage(t, "Generated documents", "generate", r)
 	return r
 }
 

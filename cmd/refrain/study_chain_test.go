@@ -42,6 +42,7 @@ func TestChain(t *testing.T) {
 			t.Errorf("member %d learned from %q with weight %g", i+1, c.Distill.Teachers, c.Distill.Weight)
 		}
 	}
+	onThePage(t, "Ensemble of the chain", "chain", whole, dir)
 	// Two members, and the second stopped on its way; then three.
 	other := filepath.Join(t.TempDir(), "chain")
 	object[chainResult](t, 0, args(other, "--members", "2")...)

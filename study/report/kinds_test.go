@@ -190,7 +190,7 @@ func TestRow39Panels(t *testing.T) {
 	dir := t.TempDir()
 	names := everyKind(t, dir)
 	p, page := pageOf(t, dir, names...)
-	f := p.figure(t, "Frontier, 300k parameters")
+	f := p.figure(t, "Least loss over time, frontier, 300k parameters")
 	// With 8 rows a GPU: 100 steps of 8, 16, 32 rows take 1, 2, 4 equivalents each on one.
 	if s := f.Series[0]; s.Name != "1 GPU" || !slices.Equal(s.X, []float64{100, 200, 400}) || !slices.Equal(s.Y, []float64{3.5, 3.4, 3.3}) || !s.Steps {
 		t.Errorf("one GPU: %+v", s)
@@ -203,7 +203,7 @@ func TestRow39Panels(t *testing.T) {
 			t.Errorf("a projection among what was observed: %s", s.Name)
 		}
 	}
-	projected := p.figure(t, "Projection, 300k parameters")
+	projected := p.figure(t, "Least loss over time, projection, 300k parameters")
 	for _, s := range projected.Series {
 		if !s.Dash || !strings.Contains(s.Name, "projected") {
 			t.Errorf("%s does not look projected", s.Name)

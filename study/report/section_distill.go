@@ -72,7 +72,11 @@ func (b *builder) student(f *file, d *distill.Report) {
 	if d.OfMany {
 		single = "best of the teachers"
 	}
-	point(single, &d.Single, 1, 1)
+	at := 1.0
+	if d.OfMany {
+		at = 0 // it is among them
+	}
+	point(single, &d.Single, at, 1)
 	teachers := Series{Name: "teachers alone", NoLine: true, Hue: 6}
 	for i := range d.Members {
 		n := point(fmt.Sprintf("teacher %d", i+1), &d.Members[i], 0, 0)

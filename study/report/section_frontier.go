@@ -100,7 +100,7 @@ func (b *builder) projection(m *frontier.Model, rows [][]int, name string) {
 // panel is a figure of the least loss over time for every number of GPUs, the grid, and
 // the points that no other equals in GPUs, time and loss.
 func (b *builder) panel(p *frontier.Panel, rows [][]int, title, text string, projected bool) {
-	fig := &Figure{Title: title, XLabel: "deadline, " + axisName(p.Axis), YLabel: "nats a token", LogX: true,
+	fig := &Figure{Title: "Least loss over time, " + lower(title), XLabel: "deadline, " + axisName(p.Axis), YLabel: "nats a token", LogX: true,
 		Caption: "The least loss within a deadline, for every number of GPUs; bars are the standard deviation over seeds."}
 	if projected {
 		fig.Caption = "Projected, not observed. " + fig.Caption
@@ -293,3 +293,6 @@ func (b *builder) plans() {
 		b.section(sec)
 	}
 }
+
+// lower is a title inside a sentence.
+func lower(title string) string { return strings.ToLower(title[:1]) + title[1:] }
