@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"encoding/csv"
 	"fmt"
+	"math"
 	"os"
 	"path/filepath"
 	"slices"
@@ -39,6 +40,8 @@ func panelOf(t *testing.T) *ensemble.Report {
 	if err != nil {
 		t.Fatal(err)
 	}
+	r.Subsets = []ensemble.SubsetSpread{{K: 1, Subsets: 5, Logit: ensemble.Spread{Mean: 3.43, Min: 3.41, Max: 3.45, SD: 0.0158}}}
+	r.Learned = &ensemble.Learned{Store: "third", Mean: ensemble.Mean{Loss: 3.07, Gain: 0.34}, OverPlain: 0.01}
 	r.LogitLaw = &ensemble.Asymptote{Result: law}
 	return r
 }
@@ -173,6 +176,11 @@ func TestRow38EveryKindOfRecord(t *testing.T) {
 			t.Errorf("row %+v lacks something", s)
 		}
 	}
+	for _, want := range []string{"All subsets of the members", "fitted on third the mean of logits gains &#43;0.0100", "0.0158"} {
+		if !bytes.Contains(page, []byte(want)) {
+			t.Errorf("no %q on the page", want)
+		}
+	}
 	for _, want := range []string{"a warning of the ensemble", "a context was cut", "in 3 of 1000 samples", "its schedule did not end"} {
 		if !slices.ContainsFunc(p.Warnings, func(w Statement) bool { return strings.Contains(w.Text, want) }) {
 			t.Errorf("no warning %q in %+v", want, p.Warnings)
@@ -190,6 +198,11 @@ func TestRow39Panels(t *testing.T) {
 	dir := t.TempDir()
 	names := everyKind(t, dir)
 	p, page := pageOf(t, dir, names...)
+	members := p.figure(t, "Ensemble: loss over members")
+	i := slices.IndexFunc(members.Series, func(s Series) bool { return s.Name == "law of mean logits" })
+	if i < 0 || !slices.Equal(members.Series[0].Y, []float64{3.4, 3.2, 3 + 0.4/3.0, 3.1, 3.08}) || members.Series[0].Err[1] != 0.01 || math.Abs(members.Series[i].Y[0]-3.4) > 1e-4 {
+		t.Errorf("curve and law over members: %+v", members.Series)
+	}
 	f := p.figure(t, "Least loss over time, frontier, 300k parameters")
 	// With 8 rows a GPU: 100 steps of 8, 16, 32 rows take 1, 2, 4 equivalents each on one.
 	if s := f.Series[0]; s.Name != "1 GPU" || !slices.Equal(s.X, []float64{100, 200, 400}) || !slices.Equal(s.Y, []float64{3.5, 3.4, 3.3}) || !s.Steps {

@@ -11,7 +11,7 @@ import (
 
 // studentLevels adds the students that were measured on the same rows to the panel of an
 // ensemble.
-func (b *builder) studentLevels(fig *Figure, r *ensemble.Report) {
+func (b *builder) studentLevels(fig *Figure, r *ensemble.Report, end float64) {
 	hue := 5
 	for _, f := range b.r.files {
 		d := f.distill
@@ -20,7 +20,7 @@ func (b *builder) studentLevels(fig *Figure, r *ensemble.Report) {
 		}
 		ref := Ref(b.modelRow(f, d, "student", &d.Student))
 		fig.Series = append(fig.Series, Series{Name: studentName(d) + ", one model", Hue: hue, Dash: true,
-			X: []float64{1, float64(max(2, len(r.Curve)))}, Y: []float64{d.Student.Loss, d.Student.Loss}, Sources: []string{ref, ref}})
+			X: []float64{1, end}, Y: []float64{d.Student.Loss, d.Student.Loss}, Sources: []string{ref, ref}})
 		hue++
 	}
 }

@@ -82,13 +82,18 @@ func (b *builder) ensemble(f *file, r *ensemble.Report, name string) {
 	}
 	fig := &Figure{Title: title + ": loss over members", XLabel: "members", YLabel: "nats a token", LogX: true, Series: []Series{logit, prob, alone},
 		Caption: fmt.Sprintf("Losses on %d tokens in %d documents of %s. Bars are the standard error over documents of the gain over the best member alone, which is paired.", r.Tokens, r.Docs, r.Store)}
-	k := float64(len(r.Curve))
+	end := max(2, float64(len(r.Curve)))
 	level := func(name string, loss float64, hue int) {
-		fig.Series = append(fig.Series, Series{Name: name, Hue: hue, Dash: true, X: []float64{1, max(2, k)}, Y: []float64{loss, loss}, Sources: []string{ref, ref}})
+		fig.Series = append(fig.Series, Series{Name: name, Hue: hue, Dash: true, X: []float64{1, end}, Y: []float64{loss, loss}, Sources: []string{ref, ref}})
 	}
 	sec := Section{Title: title, Figures: []*Figure{fig}, Tables: []Table{b.curveTable(r, ref)}}
 	if l := r.LogitLaw; l != nil {
 		if !l.Broken {
+			_, law := lawSeries(&l.Result, "", 0, nil, nil)
+			law.Name, law.Dash, law.Sources = "law of mean logits", true, slices.Repeat([]string{ref}, len(law.X))
+			fig.Series = append(fig.Series, law)
+			fig.Caption += " The law through the mean of logits goes on to four times the members."
+			end = law.X[len(law.X)-1]
 			level(fmt.Sprintf("where more members lead, %.4f", l.E), l.E, 0)
 		}
 		t := Table{Head: append(lawHead(), "E over documents")}
@@ -114,10 +119,18 @@ func (b *builder) ensemble(f *file, r *ensemble.Report, name string) {
 	if r.EMA != nil {
 		level("moving mean of weights, one model", r.EMA.Loss, 4)
 	}
-	if r.Learned != nil {
-		level("learned weights", r.Learned.Mean.Loss, 2)
+	if l := r.Learned; l != nil {
+		level("learned weights", l.Mean.Loss, 2)
+		text := fmt.Sprintf("With weights that were fitted on %s the mean of logits gains %+.4f over equal ones", l.Store, l.OverPlain)
+		if l.OverPlainError != nil {
+			text += fmt.Sprintf(" (error over documents %.4f)", *l.OverPlainError)
+		}
+		sec.Text = append(sec.Text, text+".")
 	}
-	b.studentLevels(fig, r)
+	if len(r.Subsets) > 0 {
+		sec.Tables = append(sec.Tables, subsetTable(r, ref))
+	}
+	b.studentLevels(fig, r, end)
 	last := r.Curve[len(r.Curve)-1]
 	b.says(ref, "%d members together have a loss of %.4f (mean of logits), %s than the best of them alone.", last.K, last.Logit.Loss, better(last.Logit))
 	if l := r.LogitLaw; l != nil && !l.Broken {
@@ -175,6 +188,16 @@ func (b *builder) curveTable(r *ensemble.Report, ref string) Table {
 	}
 	if r.EMA != nil {
 		row("moving mean of weights", *r.EMA, nil)
+	}
+	return t
+}
+
+// subsetTable is what losses do over all choices of so many of the members.
+func subsetTable(r *ensemble.Report, ref string) Table {
+	t := Table{Title: "All subsets of the members", Head: []string{"members", "subsets", "mean", "lowest", "highest", "spread", "mean, probabilities", "spread"},
+		Caption: "Of the mean of logits, and of the mean of probabilities. The spread is the standard deviation over subsets, which share members and are not independent."}
+	for _, s := range r.Subsets {
+		t.add(ref, fmt.Sprint(s.K), fmt.Sprint(s.Subsets), loss4(s.Logit.Mean), loss4(s.Logit.Min), loss4(s.Logit.Max), loss4(s.Logit.SD), loss4(s.Prob.Mean), loss4(s.Prob.SD))
 	}
 	return t
 }

@@ -174,6 +174,8 @@ func lawHead() []string {
 func lawRow(name string, r *fit.Result) []string {
 	row := []string{name, fmt.Sprintf("%.4g", r.A), fmt.Sprintf("%.4g", r.Alpha), fmt.Sprintf("%.4f", r.E), "", "", "", fmt.Sprintf("%.5f", r.RMSE), fmt.Sprint(len(r.Points))}
 	if in := r.Intervals; in != nil {
+		row[1] += fmt.Sprintf(" (%.3g to %.3g)", in.A[0], in.A[1])
+		row[2] += fmt.Sprintf(" (%.3g to %.3g)", in.Alpha[0], in.Alpha[1])
 		row[4], row[5], row[6] = fmt.Sprintf("%.4f", in.E[0]), fmt.Sprintf("%.4f", in.E[1]), in.Method
 	}
 	return row
