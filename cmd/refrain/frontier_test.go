@@ -105,6 +105,7 @@ func TestRow32And33FrontierCommand(t *testing.T) {
 	for want, line := range map[string][]string{
 		"trains on other documents": {"plan", other, "--records", out, "--gpus", "2", "--deadline", "1h", "--step-ms", "10"},
 		"needs --records":           {"plan", other, "--gpus", "2"},
+		"--deadline needs --record": {"plan", "--deadline", "6h"},
 		"needs --deadline":          {"plan", "--records", out, "--gpus", "2"},
 		"needs the time of a step":  {"plan", "--records", out, "--gpus", "2", "--deadline", "1h"},
 		"--step-ms -1":              {"frontier", out, "--step-ms", "-1"},

@@ -37,16 +37,16 @@ CONFIG may be left out then; with it, the documents must be those of the records
 			if len(records) > 0 {
 				return nil
 			}
+			for _, name := range []string{"deadline", "gpus", "per-gpu-batch", "step-time", "step-ms", "any-code"} {
+				if c.Flags().Changed(name) {
+					return bad(c, "--%s needs --records, the runs to choose from", name)
+				}
+			}
 			return args(cobra.MinimumNArgs(1))(c, list)
 		},
 		RunE: func(c *cobra.Command, list []string) error {
 			if len(records) > 0 {
 				return a.planFrontier(c, list, records, &f, deadline, gpus, asJSON)
-			}
-			for _, name := range []string{"deadline", "gpus", "per-gpu-batch", "step-time", "step-ms", "any-code"} {
-				if c.Flags().Changed(name) {
-					return bad(c, "--%s needs --records, the runs to choose from", name)
-				}
 			}
 			// What a run does depends on the number of tokens, so they must be there.
 			s, err := a.setup(c.Context(), list, asJSON)
