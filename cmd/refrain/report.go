@@ -16,16 +16,20 @@ func (a *app) reportCommand() *cobra.Command {
 		Use:   "report PATH...",
 		Short: "Write one self-contained HTML page about runs, sweeps and saved records",
 		Long: `Report makes one page of what lies on the disk: result, curves, losses over epochs, batch,
-parameters, unique tokens and members with their laws, effects of settings, ensembles,
-throughput, warnings, and for every number the runs behind it with seeds and hashes. A
-PATH is a run folder, a folder of run folders, the registry of a sweep, or a file with
-what fit, ensemble, sweep, study ablation or study batch printed with --json. Sections
-appear when there are records for them. Nothing is trained or measured; the same records give the
-same bytes. The page asks for nothing from elsewhere, and every figure holds its data.`,
+parameters, unique tokens and members with their laws, effects of settings, ablations,
+ensembles and students, frontiers with projections apart, throughput, warnings, and for
+every number the runs behind it with seeds and hashes.
+
+A PATH is a run folder, a folder of run folders, the registry of a sweep, or a file with
+what fit, ensemble, sweep, distill, frontier, generate, eval --choices, plan --records or
+a study printed with --json. Sections appear when there are records for them. Nothing is
+trained or measured; the same records give the same bytes. The page asks for nothing from
+elsewhere, and every figure holds its data.`,
 		Example: `  refrain report runs/a runs/b -o report.html
   refrain sweep decay.yaml --json > decay.json
   refrain ensemble runs/s* --json > ensemble.json
-  refrain report sweeps/decay decay.json ensemble.json -o report.html`,
+  refrain frontier sweeps/decay --latency 0.1,0.02 --json > frontier.json
+  refrain report runs decay.json ensemble.json frontier.json runs/student/distill.json -o report.html`,
 		Args: args(cobra.MinimumNArgs(1)),
 		RunE: func(c *cobra.Command, list []string) error {
 			if out == "" {

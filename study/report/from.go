@@ -176,7 +176,7 @@ func (b *builder) gather() {
 		}
 	}
 	if len(b.sets) > 1 {
-		b.warn("", "the runs have %d different validation sets or tokenizers, whose losses do not compare; each has its own sections", len(b.sets))
+		b.warn("", "the runs have %d validation sets or tokenizers, whose losses do not compare; each has its own sections. Run folders do not say by a hash which documents they were measured on, and so stand apart from the runs of a registry", len(b.sets))
 	}
 }
 

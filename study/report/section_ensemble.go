@@ -132,7 +132,11 @@ func (b *builder) ensemble(f *file, r *ensemble.Report, name string) {
 	}
 	b.studentLevels(fig, r, end)
 	last := r.Curve[len(r.Curve)-1]
-	b.says(ref, "%d members together have a loss of %.4f (mean of logits), %s than the best of them alone.", last.K, last.Logit.Loss, better(last.Logit))
+	of := ""
+	if name != "" {
+		of = " " + name
+	}
+	b.says(ref, "%d members%s together have a loss of %.4f (mean of logits), %s than the best of them alone.", last.K, of, last.Logit.Loss, better(last.Logit))
 	if l := r.LogitLaw; l != nil && !l.Broken {
 		b.says(ref, "With ever more members the loss would end at %.4f.", l.E)
 	}

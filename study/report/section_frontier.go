@@ -233,32 +233,38 @@ func paretoTable(p *frontier.Panel, rows [][]int) Table {
 	return t
 }
 
-// frontierSays words what the most GPUs are good for within the time that one takes.
+// frontierSays words where more GPUs gain the most, among deadlines at which the fewest have
+// a run.
 func (b *builder) frontierSays(r *frontier.Report, rows [][]int) {
 	for i := range r.Models {
-		p := r.Models[i].Frontier
-		if len(p.GPUs) < 2 || len(p.Deadlines) == 0 {
+		p, params := r.Models[i].Frontier, number(float64(r.Models[i].Params))
+		if len(p.GPUs) < 2 {
 			continue
 		}
 		few, many := p.GPUs[0], p.GPUs[len(p.GPUs)-1]
-		// The middle of the deadlines at which the fewest GPUs have a run.
-		var at []frontier.Cell
-		for _, c := range p.Grid {
-			if c.GPUs == few && c.Best != nil {
-				at = append(at, c)
+		at := func(gpus int, deadline float64) *frontier.Point {
+			k := slices.IndexFunc(p.Grid, func(c frontier.Cell) bool { return c.GPUs == gpus && c.Deadline == deadline })
+			if k < 0 {
+				return nil
+			}
+			return p.Grid[k].Best
+		}
+		var one, best *frontier.Point
+		var when float64
+		for _, deadline := range p.Deadlines {
+			x, y := at(few, deadline), at(many, deadline)
+			if x != nil && y != nil && (one == nil || x.Loss-y.Loss > one.Loss-best.Loss) {
+				one, best, when = x, y, deadline
 			}
 		}
-		if len(at) == 0 {
-			continue
+		switch {
+		case one == nil:
+		case best.Loss < one.Loss:
+			b.says(rowsOf(rows, best), "Of %s parameters, more GPUs gain the most within %s %s: %.4f on %d of up to %d GPUs, with batch %d, against %.4f on up to %d.",
+				params, number(significant(when, 6)), axisName(p.Axis), best.Loss, best.GPUs, many, best.Batch, one.Loss, few)
+		default:
+			b.says(rowsOf(rows, best), "Of %s parameters, up to %d GPUs reach no lower loss than %d within any deadline listed.", params, many, few)
 		}
-		one := at[len(at)/2]
-		k := slices.IndexFunc(p.Grid, func(c frontier.Cell) bool { return c.GPUs == many && c.Deadline == one.Deadline })
-		if k < 0 || p.Grid[k].Best == nil {
-			continue
-		}
-		x := p.Grid[k].Best
-		b.says(rowsOf(rows, x), "Within %s %s, %s parameters reach %.4f on %d GPU(s) and %.4f on up to %d, of which %d are used with batch %d.",
-			number(significant(one.Deadline, 6)), axisName(p.Axis), number(float64(r.Models[i].Params)), one.Best.Loss, few, x.Loss, many, x.GPUs, x.Batch)
 	}
 }
 
