@@ -108,7 +108,8 @@ type endpointReader struct {
 	o     EndpointOptions
 	found []endpoint
 	left  []frontier.Left
-	seen  map[string]bool // ids of runs
+	seen  map[string]bool   // ids of runs
+	done  map[string]string // folder of the run of settings with their seeds
 }
 
 // again reports whether the run of that id was read before, as where a registry and its
@@ -263,6 +264,18 @@ func (rd *endpointReader) add(e endpoint, rec *run.Record) error {
 	if rec.Speed > 0 {
 		e.ms = 1000 * float64(e.batch) * float64(c.Data.Seq) / rec.Speed
 	}
+	// The same settings with the same seeds, as two registries may both have them, give the
+	// same bits: a second time is no second seed.
+	if rd.done == nil {
+		rd.done = map[string]string{}
+	}
+	i := &rec.Info
+	same := strings.Join([]string{c.Hash(), i.DataHash, i.BaseHash, i.TeachersHash, i.Precision}, " ")
+	if first, there := rd.done[same]; there {
+		rd.leave(e.path, "%s has the same settings and seeds", first)
+		return nil
+	}
+	rd.done[same] = e.path
 	// Runs that differ in seeds alone are one point.
 	zero := uint64(0)
 	c.Train.Seed, c.Data.Seed = 0, &zero

@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"os"
 	"path/filepath"
+	"reflect"
 	"strings"
 	"testing"
 
@@ -29,6 +30,20 @@ func TestRow32And33FrontierCommand(t *testing.T) {
 		t.Errorf("wall %+v, times %+v", r.Wall, r.Times)
 	}
 	onThePage(t, "Frontier in seconds", "frontier", r, out)
+	// A second registry that trained two of the cells again has no new seeds.
+	spec, err := os.ReadFile(path)
+	if err == nil {
+		err = os.WriteFile(path+"2", []byte(strings.Replace(strings.Replace(string(spec), out, out+"2", 1), "[4, 8]", "[4]", 1)), 0o644)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	if code, _, msg := cli("", "sweep", path+"2"); code != 0 {
+		t.Fatalf("sweep: exit %d: %s", code, msg)
+	}
+	if b := object[frontier.Report](t, 0, "frontier", out, out+"2"); len(b.Runs) != 2 || !reflect.DeepEqual(b.Runs, r.Runs) || len(b.Left) != 2 || !strings.Contains(b.Left[0].Why, "same settings and seeds") {
+		t.Errorf("%+v, left out %+v", b.Runs, b.Left)
+	}
 	// The runs alone say the same as the registry about their losses.
 	alone := object[frontier.Report](t, 0, "frontier", filepath.Join(out, "runs"), "--prefix")
 	if alone.Data.DataHash != r.Data.DataHash || alone.Runs[0].Params != r.Runs[0].Params {
