@@ -1,11 +1,13 @@
 package main
 
 import (
+	"fmt"
 	"os"
 	"path/filepath"
 
 	"github.com/spf13/cobra"
 
+	"refrain/internal/fsx"
 	"refrain/internal/run"
 	"refrain/study/report"
 )
@@ -44,7 +46,11 @@ elsewhere, and every figure holds its data.`,
 			if err != nil {
 				return err
 			}
-			if err := report.From(r, title).Write(out); err != nil {
+			page, err := report.From(r, title).HTML()
+			if err != nil {
+				return &run.Error{Code: run.ExitData, Err: fmt.Errorf("report: %w", err)}
+			}
+			if err := fsx.WriteFileAtomic(fsx.OS{}, out, page); err != nil {
 				return &run.Error{Code: run.ExitDisk, Err: err}
 			}
 			a.printf("%s\n", out)

@@ -249,6 +249,45 @@ func TestRow39Panels(t *testing.T) {
 	openBrowser(t).looksRight(path)
 }
 
+// TestRow38FrontierAlone: the folders of a frontier's runs say what is behind its points even
+// where the page has no sections about them.
+func TestRow38FrontierAlone(t *testing.T) {
+	dir := t.TempDir()
+	one := usual()
+	one.seed = 3
+	sweepOf(t, filepath.Join(dir, "sweep"), true, []recipe{one})
+	runs, err := filepath.Glob(filepath.Join(dir, "sweep", "runs", "*"))
+	if err != nil || len(runs) != 1 {
+		t.Fatalf("%q, %v", runs, err)
+	}
+	r, err := frontier.Build([]frontier.Run{{Name: "usual", Params: 9, Batch: 8, Steps: 40, Loss: 3, Seeds: 1, From: []string{filepath.Join("sweep", "runs", filepath.Base(runs[0]))}}}, frontier.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	write(t, dir, map[string]any{"f.json": withKind(t, "frontier", r)})
+	p, _ := pageOf(t, dir, "f.json")
+	if s := p.Sources.list; len(s) != 2 || s[1].Seed != "3" || len(s[1].Config) != 64 || s[1].Data == "" || s[1].Tokenizer == "" || s[1].Code == "" || s[1].What != "usual" {
+		t.Errorf("%+v", s)
+	}
+	if len(p.runSections()) > 0 && len(p.Runs) > 0 {
+		t.Error("the run has sections of its own")
+	}
+}
+
+// TestDamagedNumbers: a number that no axis can show is an error with its place, not a panic.
+func TestDamagedNumbers(t *testing.T) {
+	dir := t.TempDir()
+	t.Chdir(dir)
+	write(t, dir, map[string]any{"r.json": withKind(t, "fit", fitRecord{Result: fit.Result{Points: []fit.Point{{X: 0, Loss: 3}, {X: 1, Loss: 2}}, Broken: true}})})
+	r, err := Read([]string{"r.json"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := From(r, "T").HTML(); err == nil || !strings.Contains(err.Error(), "r.json") || !strings.Contains(err.Error(), "0 has no place on a logarithmic axis") {
+		t.Errorf("%v", err)
+	}
+}
+
 // TestRecordsThatLackSomething: a record without what the page draws names its file, its
 // kind and what is missing.
 func TestRecordsThatLackSomething(t *testing.T) {

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"html/template"
 	"math"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -117,6 +118,11 @@ func (f *Figure) plot(s size) (*plot.Plot, error) {
 	p.X.Label.Text, p.Y.Label.Text = f.XLabel, f.YLabel
 	if f.Heat != nil {
 		return p, f.Heat.draw(p, s)
+	}
+	for _, series := range f.Series {
+		if i := slices.IndexFunc(series.X, func(x float64) bool { return !(x > 0) || math.IsInf(x, 0) }); f.LogX && i >= 0 {
+			return nil, fmt.Errorf("series %s: %g has no place on a logarithmic axis; the record is damaged", series.Name, series.X[i])
+		}
 	}
 	f.axes(p, s)
 	for _, series := range f.Series {

@@ -64,11 +64,7 @@ func pointOf(r *Run, s *Sources) *point {
 	seed := ""
 	p.fromRun(r)
 	if p.conf != nil {
-		p.seed = p.conf.Train.Seed
-		seed = fmt.Sprint(p.seed)
-		if d := p.conf.Data.Seed; d != nil && *d != p.seed {
-			seed += fmt.Sprintf(", order %d", *d)
-		}
+		p.seed, seed = p.conf.Train.Seed, seedText(p.conf)
 	}
 	p.ref = s.Add(r.key(), Source{What: "run " + r.Name, Seed: seed, Config: r.Info.ConfigHash, Data: r.Info.DataHash, Tokenizer: r.Info.TokenizerHash, Code: r.Info.Code, Where: r.Folder})
 	return p

@@ -12,6 +12,7 @@ import (
 
 	"refrain/internal/fsx"
 	"refrain/internal/run"
+	"refrain/internal/run/config"
 	"refrain/study"
 	"refrain/study/chain"
 	"refrain/study/distill"
@@ -59,6 +60,7 @@ type file struct {
 	distill   *distill.Report
 	chain     *chainRecord
 	frontier  *frontier.Report
+	behind    map[string]Source // what the folders of the frontier's runs say, where they are
 	plan      *frontier.Advice
 	choices   *ensemble.ChoiceReport
 	generate  *generate.Result
@@ -205,6 +207,16 @@ func (r *Records) file(p string) error {
 		return err
 	}
 	r.files = append(r.files, f)
+	if f.frontier != nil {
+		f.behind = map[string]Source{}
+		for _, x := range f.frontier.Runs {
+			for _, folder := range x.From {
+				if s, ok := sourceOf(folder); ok {
+					f.behind[folder] = s
+				}
+			}
+		}
+	}
 	// The records of a study's runs are beside it, where its registry is.
 	if registry := f.registry(); registry != "" {
 		list, err := study.ReadRegistry(registry)
@@ -223,6 +235,32 @@ func (r *Records) file(p string) error {
 		return r.add(f.sweep.Registry, cells)
 	}
 	return nil
+}
+
+// sourceOf is the row of a run folder that stands in the provenance only. ok is false where
+// there is no whole one: the record has been carried elsewhere, or the folder removed.
+func sourceOf(folder string) (s Source, ok bool) {
+	var info run.Info
+	b, err := fsx.ReadFile(fsx.OS{}, filepath.Join(folder, run.RunFile), maxRecordBytes)
+	if err != nil || json.Unmarshal(b, &info) != nil {
+		return s, false
+	}
+	s = Source{Config: info.ConfigHash, Data: info.DataHash, Tokenizer: info.TokenizerHash, Code: info.Code}
+	if b, err = fsx.ReadFile(fsx.OS{}, filepath.Join(folder, run.ConfigFile), maxRecordBytes); err == nil {
+		if c, err := config.Parse(folder, b, nil); err == nil {
+			s.Seed = seedText(&c.Config)
+		}
+	}
+	return s, true
+}
+
+// seedText words the seeds of a run.
+func seedText(c *config.Config) string {
+	text := fmt.Sprint(c.Train.Seed)
+	if d := c.Data.Seed; d != nil && *d != c.Train.Seed {
+		text += fmt.Sprintf(", order %d", *d)
+	}
+	return text
 }
 
 // registry is that of a study whose record names runs without their own records.

@@ -58,7 +58,10 @@ func (b *builder) frontierRows(f *file, r *frontier.Report) (rows [][]int) {
 		for _, from := range r.Runs[i].From {
 			n, ok := b.page.Sources.at["run "+from]
 			if !ok {
-				s := src
+				s, known := f.behind[from]
+				if !known {
+					s = src
+				}
 				s.What, s.Where = r.Runs[i].Name, from
 				n = b.page.Sources.Add("run "+from, s)
 			}
