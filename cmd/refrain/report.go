@@ -31,7 +31,7 @@ elsewhere, and every figure holds its data.`,
   refrain sweep decay.yaml --json > decay.json
   refrain ensemble runs/s* --json > ensemble.json
   refrain frontier sweeps/decay --latency 0.1,0.02 --json > frontier.json
-  refrain report runs decay.json ensemble.json frontier.json runs/student/distill.json -o report.html`,
+  refrain report runs decay.json ensemble.json frontier.json students/pool/distill.json -o report.html`,
 		Args: args(cobra.MinimumNArgs(1)),
 		RunE: func(c *cobra.Command, list []string) error {
 			if out == "" {

@@ -119,12 +119,24 @@ func pointOfCell(c *cellRecord, s *Sources) *point {
 		}
 	}
 	if p.tokens == 0 && p.epochs > 0 {
-		p.tokens = float64(c.Cost.Tokens) / p.epochs
+		p.tokens = math.Round(float64(c.Cost.Tokens) / c.passes(p.epochs))
 	}
 	p.ref = s.Add("run "+p.folder, Source{
 		What: c.Label, Seed: fmt.Sprint(c.Seed), Config: c.ConfigHash, Data: c.DataHash, Tokenizer: c.TokenizerHash, Code: c.Code, Where: p.folder,
 	})
 	return p
+}
+
+// passes are the epochs that a cell really made, where its run folder says them: runs end with
+// a whole step, so that those of one epoch and of four on the same documents, divided by the
+// epochs that were asked for, would seem to have other numbers of unique tokens.
+func (c *cellRecord) passes(asked float64) float64 {
+	if c.Status == study.Done && c.run != nil && len(c.run.Steps) > 0 {
+		if e := c.run.Steps[len(c.run.Steps)-1].Epoch; e > 0 {
+			return e
+		}
+	}
+	return asked
 }
 
 // grounds splits points into those whose losses compare: on the same validation documents,
