@@ -21,6 +21,8 @@ type bound struct {
 	d        *Device
 	name     string
 	launches []C.refrain_cuda_launch
+
+	reads, writes []gpu.Span // resolved, for the race check
 }
 
 // launch enqueues the kernels on s.
@@ -115,6 +117,15 @@ func (d *Device) Bind(op gpu.Op, at func(gpu.Span) gpu.Span) (gpu.Bound, error) 
 		return nil, err
 	}
 	b := &bound{d: d, name: op.Name()}
+	if d.driver.race != nil {
+		reads, writes := op.Access()
+		for _, s := range reads {
+			b.reads = append(b.reads, at(s))
+		}
+		for _, s := range writes {
+			b.writes = append(b.writes, at(s))
+		}
+	}
 	l := &launcher{b: b, at: at}
 	if err := errors.Join(op.Launch(l), l.err); err != nil {
 		return nil, fmt.Errorf("cuda: device %d: %s: %w", d.ordinal, op.Name(), err)

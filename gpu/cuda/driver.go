@@ -16,6 +16,7 @@ import (
 	"gorgonia.org/cu"
 
 	"refrain/gpu"
+	"refrain/gpu/race"
 )
 
 // Config chooses how the driver behaves. The zero value is what training uses.
@@ -26,12 +27,15 @@ type Config struct {
 	// Images returns the kernels for an architecture, such as sm_90. Without it every op
 	// is refused, but on simulated GPUs, which have the library beside the driver's.
 	Images func(arch string) ([]byte, error)
+	// RaceCheck verifies that conflicting accesses are ordered; slow, for tests.
+	RaceCheck bool
 }
 
 // Driver is a gpu.Driver for the GPUs that the CUDA driver shows.
 type Driver struct {
 	deadline time.Duration
 	images   func(arch string) ([]byte, error)
+	race     *race.Check // nil without
 
 	mu   sync.Mutex
 	open map[int]*Device // by ordinal
@@ -54,7 +58,11 @@ func New(c Config) (*Driver, error) {
 	} else if c.Images == nil {
 		c.Images = func(arch string) ([]byte, error) { return nil, fmt.Errorf("there are no kernels for %s", arch) }
 	}
-	return &Driver{deadline: c.Deadline, images: c.Images, open: map[int]*Device{}}, nil
+	d := &Driver{deadline: c.Deadline, images: c.Images, open: map[int]*Device{}}
+	if c.RaceCheck {
+		d.race = race.New()
+	}
+	return d, nil
 }
 
 // simulatedImage names the library of kernels beside the simulated driver's.

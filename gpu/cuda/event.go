@@ -15,6 +15,7 @@ import (
 	"gorgonia.org/cu"
 
 	"refrain/gpu"
+	"refrain/gpu/race"
 )
 
 // marks is how the host learns that a point of a queue was passed without any call of
@@ -204,6 +205,7 @@ type event struct {
 	d    *Device
 	e    cu.Event
 	mark atomic.Uint64
+	seen race.Mark // of the race check
 }
 
 // NewEvent returns an event that counts as passed until it is recorded. Queues of this
@@ -229,8 +231,15 @@ func asEvent(e gpu.Event) (*event, error) {
 
 // Sync waits for the newest mark; see gpu.Event.
 func (e *event) Sync(ctx context.Context) error {
+	r, seen := e.d.driver.race, race.Mark{}
+	if r != nil {
+		seen = r.Before(&e.seen)
+	}
 	if err := e.d.marks.await(ctx, mark(e.mark.Load()), e.e); err != nil {
 		return err
+	}
+	if r != nil {
+		r.Waited(seen)
 	}
 	return e.d.failure()
 }

@@ -82,6 +82,9 @@ func (d *Device) Free(s gpu.Span) error {
 	a := d.allocs[s.Mem]
 	d.allocs[s.Mem] = alloc{label: freed}
 	d.mu.Unlock()
+	if r := d.driver.race; r != nil {
+		r.Forget(s)
+	}
 	if a.bytes == 0 {
 		return nil
 	}
@@ -135,7 +138,7 @@ func (d *Device) Memory() []gpu.MemoryUse {
 
 // pinned is page-locked memory, allocated in the context of a device and usable by all.
 type pinned struct {
-	ctx *primary
+	d *Device // that allocated it
 
 	mu sync.Mutex
 	b  []byte
@@ -177,7 +180,7 @@ func (d *Device) AllocPinned(bytes int64) (gpu.Pinned, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &pinned{ctx: d.ctx, b: b[:bytes:bytes]}, nil
+	return &pinned{d: d, b: b[:bytes:bytes]}, nil
 }
 
 // Bytes returns the memory, and nil after Free.
@@ -187,7 +190,8 @@ func (p *pinned) Bytes() []byte {
 	return p.b
 }
 
-// Free gives the memory back. No copy may be under way.
+// Free gives the memory back. No copy may be under way. After a failure of its device
+// nobody knows whether one is, and the memory stays until the process ends.
 func (p *pinned) Free() error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -196,5 +200,8 @@ func (p *pinned) Free() error {
 	}
 	b := p.b
 	p.b = nil
-	return releaseHost(p.ctx, b[:0])
+	if p.d.failure() != nil {
+		return p.d.ctx.drop()
+	}
+	return releaseHost(p.d.ctx, b[:0])
 }

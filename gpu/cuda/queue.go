@@ -13,6 +13,7 @@ import (
 	"gorgonia.org/cu"
 
 	"refrain/gpu"
+	"refrain/gpu/race"
 )
 
 // queue is a stream.
@@ -21,6 +22,7 @@ type queue struct {
 	label  string
 	s      cu.Stream
 	line   int // of marks
+	id     int // of the race check
 	flush  *event
 	idle   idleClock
 	closed bool
@@ -41,6 +43,9 @@ func (d *Device) NewQueue(label string) (gpu.Queue, error) {
 		return nil, d.check(label, "making the stream", err)
 	}
 	q := &queue{d: d, label: label, s: s, line: line}
+	if r := d.driver.race; r != nil {
+		q.id = r.Queue(fmt.Sprintf("device %d queue %s", d.ordinal, label))
+	}
 	e, err := d.NewEvent()
 	if err == nil {
 		q.flush = e.(*event)
@@ -91,10 +96,36 @@ func (q *queue) Do(b gpu.Bound) error {
 	if err := q.ready(op.name); err != nil {
 		return err
 	}
+	if err := q.access(op.name, op.reads, op.writes); err != nil {
+		return err
+	}
 	if err := q.idle.resume(q); err != nil {
 		return err
 	}
 	return q.check(op.name, op.launch(q.s))
+}
+
+// access hands what work reads and writes to the race check, if there is one. A race kills
+// the device: whatever runs after it works on undefined data.
+func (q *queue) access(name string, reads, writes []gpu.Span) error {
+	r := q.d.driver.race
+	if r == nil {
+		return nil
+	}
+	err := r.Access(q.id, name, reads, writes)
+	if err != nil {
+		q.d.fail(err)
+	}
+	return err
+}
+
+// pinnedSpan is bytes of pinned memory for the race check.
+func (q *queue) pinnedSpan(p gpu.Pinned, off, n int64) gpu.Span {
+	s := gpu.Span{Dev: race.PinnedSpace, Off: off, Len: n}
+	if r := q.d.driver.race; r != nil {
+		s.Mem = r.Pinned(p)
+	}
+	return s
 }
 
 func (q *queue) check(op string, err error) error { return q.d.check(q.label, op, err) }
@@ -112,10 +143,15 @@ func (q *queue) pinnedAt(p gpu.Pinned, off, n int64) (unsafe.Pointer, error) {
 	return unsafe.Add(unsafe.Pointer(unsafe.SliceData(b)), off), nil
 }
 
-// copy enqueues a copy of n bytes; none enqueues nothing.
-func (q *queue) copy(name string, n int64, call func() error) error {
-	if err := q.ready(name); err != nil || n == 0 {
+// copy enqueues a copy between equally long spans; of no bytes it enqueues nothing.
+func (q *queue) copy(name string, to, from gpu.Span, call func() error) error {
+	if err := q.ready(name); err != nil || to.Len == 0 {
 		return err
+	}
+	if q.d.driver.race != nil {
+		if err := q.access(name, []gpu.Span{from}, []gpu.Span{to}); err != nil {
+			return err
+		}
 	}
 	if err := q.idle.resume(q); err != nil {
 		return err
@@ -133,7 +169,7 @@ func (q *queue) Upload(dst gpu.Span, src gpu.Pinned, srcOff int64) error {
 	if err != nil {
 		return err
 	}
-	return q.copy("upload", dst.Len, func() error { return cu.MemcpyHtoDAsync(to, from, dst.Len, q.s) })
+	return q.copy("upload", dst, q.pinnedSpan(src, srcOff, dst.Len), func() error { return cu.MemcpyHtoDAsync(to, from, dst.Len, q.s) })
 }
 
 // Download enqueues a copy of src.Len bytes to pinned memory.
@@ -146,7 +182,7 @@ func (q *queue) Download(dst gpu.Pinned, dstOff int64, src gpu.Span) error {
 	if err != nil {
 		return err
 	}
-	return q.copy("download", src.Len, func() error { return cu.MemcpyDtoHAsync(to, from, src.Len, q.s) })
+	return q.copy("download", q.pinnedSpan(dst, dstOff, src.Len), src, func() error { return cu.MemcpyDtoHAsync(to, from, src.Len, q.s) })
 }
 
 // CopyPeer enqueues a copy within this device, or from a peer opened by the same
@@ -170,9 +206,9 @@ func (q *queue) CopyPeer(dst, src gpu.Span) error {
 		return err
 	}
 	if owner == q.d {
-		return q.copy("copy_peer", src.Len, func() error { return cu.MemcpyDtoDAsync(to, from, src.Len, q.s) })
+		return q.copy("copy_peer", dst, src, func() error { return cu.MemcpyDtoDAsync(to, from, src.Len, q.s) })
 	}
-	return q.copy("copy_peer", src.Len, func() error {
+	return q.copy("copy_peer", dst, src, func() error {
 		return cu.MemcpyPeerAsync(to, q.d.ctx.c, from, owner.ctx.c, src.Len, q.s)
 	})
 }
@@ -192,6 +228,9 @@ func (q *queue) Record(e gpu.Event) error {
 	}
 	if err := q.d.failure(); err != nil {
 		return err
+	}
+	if r := q.d.driver.race; r != nil {
+		r.Record(q.id, &ev.seen)
 	}
 	// The word comes first, so that who has the driver's event has the mark as well.
 	count := q.d.marks.next(q.line)
@@ -214,6 +253,9 @@ func (q *queue) Wait(e gpu.Event) error {
 	}
 	if err := q.ready("wait"); err != nil {
 		return err
+	}
+	if r := q.d.driver.race; r != nil {
+		r.Wait(q.id, &ev.seen)
 	}
 	if ev.mark.Load() == 0 {
 		return nil // never recorded

@@ -7,6 +7,7 @@ import (
 	"sync"
 
 	"refrain/gpu"
+	"refrain/gpu/race"
 )
 
 // event is a mark that moves. Every Record issues the next generation, and the
@@ -17,8 +18,8 @@ import (
 // Nothing here allocates once the slices have grown to the number of marks and
 // waiters that are out at the same time, which is one or two.
 type event struct {
-	d     *Device
-	clock []uint64 // race check: the clock of the recording queue, under its mutex
+	d    *Device
+	seen race.Mark // of the race check, under its mutex
 
 	mu      sync.Mutex
 	issued  uint64   // newest generation, 0 before the first Record
@@ -123,8 +124,15 @@ func (e *event) await(ctx context.Context, gen uint64) (err error) {
 // Sync waits for the newest mark; see gpu.Event. It returns the failure of the
 // device that made the event, if there is one.
 func (e *event) Sync(ctx context.Context) error {
+	r, seen := e.d.race, race.Mark{}
+	if r != nil {
+		seen = r.Before(&e.seen)
+	}
 	if err := e.await(ctx, e.newest()); err != nil {
 		return err
+	}
+	if r != nil {
+		r.Waited(seen)
 	}
 	return e.d.failure()
 }

@@ -15,6 +15,7 @@ import (
 	"unsafe"
 
 	"refrain/gpu"
+	"refrain/gpu/race"
 	"refrain/internal/par"
 	"refrain/kernels/asm"
 )
@@ -32,7 +33,7 @@ type Config struct {
 // Driver is a gpu.Driver for the CPU.
 type Driver struct {
 	cfg  Config
-	race *raceCheck
+	race *race.Check
 	open *peerTable
 }
 
@@ -58,7 +59,7 @@ func New(c Config) *Driver {
 	}
 	d := &Driver{cfg: c, open: &peerTable{devs: map[int32]*Device{}}}
 	if c.RaceCheck {
-		d.race = newRaceCheck()
+		d.race = race.New()
 	}
 	return d
 }
@@ -101,7 +102,7 @@ func (d *Driver) Open(ordinal int) (gpu.Device, error) {
 type Device struct {
 	ordinal int
 	cfg     Config
-	race    *raceCheck
+	race    *race.Check
 	peers   *peerTable
 	pool    *par.Pool
 
@@ -170,7 +171,7 @@ func (d *Device) Free(s gpu.Span) error {
 	b := a.b
 	*a = alloc{}
 	if d.race != nil {
-		d.race.forget(s)
+		d.race.Forget(s)
 	}
 	return b.free()
 }

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"refrain/gpu"
+	"refrain/gpu/race"
 )
 
 // queueDepth is how many enqueued tasks a queue holds before an enqueue call
@@ -57,7 +58,7 @@ func (d *Device) NewQueue(label string) (gpu.Queue, error) {
 	}
 	q := &queue{d: d, label: label, tasks: make(chan task, queueDepth), done: make(chan struct{}), flush: newEvent(d)}
 	if d.race != nil {
-		q.id = d.race.newQueue(fmt.Sprintf("device %d queue %s", d.ordinal, label))
+		q.id = d.race.Queue(fmt.Sprintf("device %d queue %s", d.ordinal, label))
 	}
 	d.queues = append(d.queues, q)
 	go q.run()
@@ -210,7 +211,7 @@ func (q *queue) check(name string, reads, writes []gpu.Span) error {
 	if q.d.race == nil || q.d.failure() != nil {
 		return nil
 	}
-	err := q.d.race.access(q.id, name, reads, writes)
+	err := q.d.race.Access(q.id, name, reads, writes)
 	if err != nil {
 		q.d.fail(err)
 	}
@@ -227,9 +228,9 @@ func (q *queue) pinnedAt(p gpu.Pinned, off, n int64) ([]byte, gpu.Span, error) {
 	if off < 0 || off > int64(len(b))-n {
 		return nil, gpu.Span{}, fmt.Errorf("host: queue %s: bytes [%d,%d) of a pinned buffer of %d", q.label, off, off+n, len(b))
 	}
-	at := gpu.Span{Dev: pinnedSpace, Off: off, Len: n}
+	at := gpu.Span{Dev: race.PinnedSpace, Off: off, Len: n}
 	if q.d.race != nil {
-		at.Mem = q.d.race.idOf(m)
+		at.Mem = q.d.race.Pinned(m)
 	}
 	return b[off : off+n : off+n], at, nil
 }
@@ -296,7 +297,7 @@ func (q *queue) Record(e gpu.Event) error {
 		return err
 	}
 	if r := q.d.race; r != nil {
-		r.record(q.id, ev)
+		r.Record(q.id, &ev.seen)
 	}
 	if err := q.record(ev); err != nil {
 		return err
@@ -311,7 +312,7 @@ func (q *queue) Wait(e gpu.Event) error {
 		return err
 	}
 	if r := q.d.race; r != nil {
-		r.wait(q.id, ev)
+		r.Wait(q.id, &ev.seen)
 	}
 	return q.put(task{kind: taskWait, ev: ev, gen: ev.newest()})
 }

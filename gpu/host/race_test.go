@@ -183,7 +183,7 @@ func TestRaceCheckIsExact(t *testing.T) {
 		ok(t, r.do(r.a, "make", nil, []gpu.Span{y}))
 		ok(t, r.a.Sync(t.Context()))
 		ok(t, r.devs[0].Free(y))
-		if n := len(r.devs[0].race.memory[keyOf(y)]); n != 0 {
+		if n := r.devs[0].race.History(y); n != 0 {
 			t.Errorf("%d accesses of freed memory are kept", n)
 		}
 	})
@@ -192,7 +192,7 @@ func TestRaceCheckIsExact(t *testing.T) {
 		for range 100 {
 			ok(t, r.do(r.a, "update", []gpu.Span{r.x}, []gpu.Span{r.x}))
 		}
-		if n := len(r.devs[0].race.memory[keyOf(r.x)]); n > 2 {
+		if n := r.devs[0].race.History(r.x); n > 2 {
 			t.Errorf("%d accesses are kept of one buffer", n)
 		}
 	})

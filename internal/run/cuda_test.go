@@ -7,8 +7,11 @@ import (
 	"fmt"
 	"math"
 	"path/filepath"
+	"strings"
+	"sync"
 	"testing"
 
+	"refrain/gpu"
 	"refrain/gpu/cuda"
 	"refrain/internal/run"
 )
@@ -109,4 +112,98 @@ func TestCUDANoise(t *testing.T) {
 	with := []string{"train.precision=f32", "model.layers=1", "regularize.dropout=0.2", "regularize.masked_weight=0.4", "optim.schedule=cyclic", "optim.cycles=2"}
 	want := losses(t, dir, with...)
 	agree(t, losses(t, dir, append(with, "train.device=cuda", "train.devices=2")...), want, 2e-5)
+}
+
+// lossy is a device whose queues leave out one wait, which is named by its queue and its
+// number there.
+type lossy struct {
+	gpu.Device
+	drop string
+	mu   sync.Mutex
+	seen []string
+}
+
+func (d *lossy) NewQueue(label string) (gpu.Queue, error) {
+	q, err := d.Device.NewQueue(label)
+	return &lossyQueue{Queue: q, d: d, label: label}, err
+}
+
+type lossyQueue struct {
+	gpu.Queue
+	d     *lossy
+	label string
+	waits int
+}
+
+func (q *lossyQueue) Wait(e gpu.Event) error {
+	q.waits++
+	name := fmt.Sprint(q.label, " ", q.waits)
+	q.d.mu.Lock()
+	q.d.seen = append(q.d.seen, name)
+	q.d.mu.Unlock()
+	if name == q.d.drop {
+		return nil
+	}
+	return q.Queue.Wait(e)
+}
+
+// TestCUDAMissingWait trains on two simulated GPUs under the race check, once as it is,
+// which finds nothing, and then with one wait left out, each in turn: it is found, or
+// others stand for it, so that the lazy schedule changes no bit either.
+func TestCUDAMissingWait(t *testing.T) {
+	if err := cuda.Simulate("devices=2"); err != nil {
+		t.Skip(err)
+	}
+	dir := makeStore(t, 64)
+	train := func(drop, mode string, check bool) (waits []string, chain string, err error) {
+		if err := cuda.Simulate("devices=2 mode=" + mode); err != nil {
+			t.Fatal(err)
+		}
+		drv, err := cuda.New(cuda.Config{RaceCheck: check})
+		if err != nil {
+			t.Fatal(err)
+		}
+		var devs []gpu.Device
+		var first *lossy
+		for i := range 2 {
+			d, err := drv.Open(i)
+			if err != nil {
+				t.Fatal(err)
+			}
+			l := &lossy{Device: d}
+			if i == 0 {
+				l.drop, first = drop, l
+			}
+			devs = append(devs, l)
+		}
+		defer func() {
+			for _, d := range devs {
+				_ = d.Close() // it may be dead, which is the point
+			}
+		}()
+		s := setup(t, dir, "train.devices=2", "train.epochs=0", "train.steps=5", "train.batch=4", "data.seq=8", "eval.every=3", "eval.rows=4", "save.every=0")
+		res, err := run.Train(t.Context(), run.Job{Setup: s, Out: filepath.Join(t.TempDir(), "run"), Devices: devs})
+		if err != nil {
+			return first.seen, "", err
+		}
+		return first.seen, res.Chain.String(), nil
+	}
+	waits, chain, err := train("", "eager", true)
+	if err != nil {
+		t.Fatalf("without a mistake: %v", err)
+	}
+	found := 0
+	for _, n := range waits {
+		if _, _, err := train(n, "eager", true); err != nil && strings.Contains(err.Error(), "race: ") {
+			found++
+			continue
+		}
+		if _, got, err := train(n, "lazy", false); err != nil || got != chain {
+			t.Errorf("wait %s is missing unseen: chain %s, %v; want %s", n, got, err, chain)
+		}
+	}
+	t.Logf("%d waits of a device, %d are found when they are missing", len(waits), found)
+	if found < 20 {
+		t.Errorf("%d of %d missing waits were found", found, len(waits))
+	}
 }
