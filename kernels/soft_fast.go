@@ -188,7 +188,7 @@ func (l *headLoss[E]) distillRows(worker, lo, hi int) {
 func (s *softLoss) mean(z []float32, at int) (sum float64) {
 	if s.q == nil {
 		for j, id := range s.ids[at*s.k : (at+1)*s.k] {
-			sum += float64(s.p[at*s.k+j]) * float64(z[id])
+			sum += float64(float64(s.p[at*s.k+j]) * float64(z[id]))
 		}
 		return sum
 	}

@@ -75,5 +75,5 @@ func (s RopeScaling) frequency(f float64) float64 {
 		return f
 	}
 	share := (turns - s.Low) / (s.High - s.Low)
-	return (1-share)*f/s.Factor + share*f
+	return float64((1-share)*f/s.Factor) + float64(share*f)
 }

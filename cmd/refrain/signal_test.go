@@ -6,6 +6,7 @@ import (
 	"io"
 	"os"
 	"os/exec"
+	"os/signal"
 	"path/filepath"
 	"runtime"
 	"slices"
@@ -123,6 +124,9 @@ func signalsAt(t *testing.T, b *baseline) {
 		{"SIGHUP, the terminal is gone", syscall.SIGHUP, stepped(10)},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
+			if signal.Ignored(tc.sig) {
+				t.Skip("this process was told to ignore the signal, as nohup does, and so are those that it starts")
+			}
 			out := filepath.Join(t.TempDir(), "run")
 			p := start(t, nil, b.command(out)...)
 			if !p.until(t, tc.name, func() bool { return tc.when(p, out) }) {
