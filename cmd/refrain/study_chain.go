@@ -97,7 +97,7 @@ func (a *app) chain(c *cobra.Command, r chain.Request, asJSON bool) error {
 		return sameCommand(err)
 	}
 	if out.Members[0].Val != nil {
-		ask := ensemble.Request{Subsets: ensemble.MostSubsets, Memory: ensemble.DefaultMemory, Rows: first.Config.Eval.Rows}
+		ask := ensemble.Request{Chain: true, Subsets: ensemble.MostSubsets, Memory: ensemble.DefaultMemory, Rows: first.Config.Eval.Rows}
 		for _, m := range out.Members {
 			ask.Members = append(ask.Members, m.Run)
 		}

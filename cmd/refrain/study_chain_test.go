@@ -23,6 +23,11 @@ func TestChain(t *testing.T) {
 	if len(whole.Members) != 3 || whole.Weight != 0.7 || whole.Ensemble == nil || len(whole.Ensemble.Curve) != 3 || whole.Ensemble.LogitLaw != nil {
 		t.Fatalf("%+v", whole)
 	}
+	for _, w := range whole.Ensemble.Warnings {
+		if strings.Contains(w, "other teachers") {
+			t.Errorf("a chain is warned of being one: %s", w)
+		}
+	}
 	for i, m := range whole.Members {
 		r, err := config.Load(filepath.Join(m.Run, run.ConfigFile), nil)
 		if err != nil {

@@ -24,6 +24,7 @@ type Request struct {
 	Val         string   // validation store; "" is that of the runs
 	FitOn       string   // store to fit weights on; "" fits none
 	AllowCopies bool
+	Chain       bool // members taught each other in a row: that their teachers differ is no surprise
 	Soup        bool
 	EMA         *float64 // decay; nil leaves it out
 	Rows        int64    // evaluate this many rows only; 0 is all
