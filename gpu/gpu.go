@@ -7,9 +7,11 @@
 package gpu
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 	"unsafe"
 
@@ -349,6 +351,23 @@ type KernelTime struct {
 type MemoryUse struct {
 	Label string
 	Bytes int64
+}
+
+// MemoryTable adds up uses by label, largest first and equal ones by label: what
+// Device.Memory returns.
+func MemoryTable(uses []MemoryUse) (rows []MemoryUse) {
+	for _, u := range uses {
+		i := slices.IndexFunc(rows, func(r MemoryUse) bool { return r.Label == u.Label })
+		if i < 0 {
+			rows = append(rows, u)
+			continue
+		}
+		rows[i].Bytes += u.Bytes
+	}
+	slices.SortFunc(rows, func(a, b MemoryUse) int {
+		return cmp.Or(cmp.Compare(b.Bytes, a.Bytes), cmp.Compare(a.Label, b.Label))
+	})
+	return rows
 }
 
 // Driver finds devices.

@@ -46,16 +46,14 @@ func (e *Error) Is(target error) bool { return target == gpu.ErrDevice && sticky
 
 // Codes of the driver, by its documentation.
 const (
-	codeOutOfMemory    = 2
-	codeInvalidValue   = 1
-	codeNotReady       = 600
-	codeNoDevice       = 100
-	codeUnknownPTX     = 222
-	codeMismatch       = 803
-	codeNotPermitted   = 800
-	codeNotSupported   = 801
-	codeNoBinary       = 209
-	codeInvalidContext = 201
+	codeOutOfMemory  = 2
+	codeInvalidValue = 1
+	codeNotReady     = 600
+	codeNoDevice     = 100
+	codeUnknownPTX   = 222
+	codeMismatch     = 803
+	codeNotPermitted = 800
+	codeNoBinary     = 209
 )
 
 // sticky tells whether a code is one after which every call in the context fails: the

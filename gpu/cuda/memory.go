@@ -8,8 +8,6 @@ import "C"
 import (
 	"errors"
 	"fmt"
-	"slices"
-	"strings"
 	"sync"
 	"unsafe"
 
@@ -115,25 +113,13 @@ func (d *Device) addr(s gpu.Span) (cu.DevicePtr, error) {
 func (d *Device) Memory() []gpu.MemoryUse {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	var rows []gpu.MemoryUse
+	var uses []gpu.MemoryUse
 	for _, a := range d.allocs {
-		if a.label == freed {
-			continue
+		if a.label != freed {
+			uses = append(uses, gpu.MemoryUse{Label: a.label, Bytes: a.bytes})
 		}
-		i := slices.IndexFunc(rows, func(r gpu.MemoryUse) bool { return r.Label == a.label })
-		if i < 0 {
-			rows = append(rows, gpu.MemoryUse{Label: a.label})
-			i = len(rows) - 1
-		}
-		rows[i].Bytes += a.bytes
 	}
-	slices.SortFunc(rows, func(a, b gpu.MemoryUse) int {
-		if a.Bytes != b.Bytes {
-			return int(min(max(b.Bytes-a.Bytes, -1), 1))
-		}
-		return strings.Compare(a.Label, b.Label)
-	})
-	return rows
+	return gpu.MemoryTable(uses)
 }
 
 // pinned is page-locked memory, allocated in the context of a device and usable by all.

@@ -9,7 +9,6 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"strings"
 	"sync"
 	"sync/atomic"
 	"unsafe"
@@ -239,30 +238,16 @@ const scratchLabel = "scratch"
 func (d *Device) Memory() []gpu.MemoryUse {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	var rows []gpu.MemoryUse
-	add := func(label string, bytes int64) {
-		i := slices.IndexFunc(rows, func(r gpu.MemoryUse) bool { return r.Label == label })
-		if i < 0 {
-			rows = append(rows, gpu.MemoryUse{Label: label})
-			i = len(rows) - 1
-		}
-		rows[i].Bytes += bytes
-	}
+	var uses []gpu.MemoryUse
 	for _, a := range d.allocs {
 		if a.b.data != nil {
-			add(a.label, a.bytes)
+			uses = append(uses, gpu.MemoryUse{Label: a.label, Bytes: a.bytes})
 		}
 	}
 	for _, b := range d.blocks {
-		add(scratchLabel, int64(len(b.data)))
+		uses = append(uses, gpu.MemoryUse{Label: scratchLabel, Bytes: int64(len(b.data))})
 	}
-	slices.SortFunc(rows, func(a, b gpu.MemoryUse) int {
-		if a.Bytes != b.Bytes {
-			return int(min(max(b.Bytes-a.Bytes, -1), 1))
-		}
-		return strings.Compare(a.Label, b.Label)
-	})
-	return rows
+	return gpu.MemoryTable(uses)
 }
 
 // Close lets the queues finish what is enqueued, then frees everything but

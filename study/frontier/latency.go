@@ -1,14 +1,10 @@
 package frontier
 
 import (
-	"encoding/json"
 	"errors"
 	"fmt"
 	"math"
 	"slices"
-	"strings"
-
-	"refrain/internal/fsx"
 )
 
 // Latency says how much faster a step becomes when p GPUs share the work of one, by
@@ -111,18 +107,12 @@ func FitLatency(list []ShareTime) (*Latency, error) {
 
 // ReadLatency reads a micro-benchmark of step times by ways, see docs/formats/frontier.md.
 func ReadLatency(path string) (*Latency, error) {
-	b, err := fsx.ReadFile(fsx.OS{}, path, maxFile)
-	if err != nil {
-		return nil, err
-	}
-	d := json.NewDecoder(strings.NewReader(string(b)))
-	d.DisallowUnknownFields()
 	var f struct {
 		Machine string      `json:"machine"`
 		Ways    []ShareTime `json:"ways"`
 	}
-	if err := d.Decode(&f); err != nil {
-		return nil, usage("%s: %w; it has the keys machine and ways, a list of {\"ways\": P, \"ms\": MILLISECONDS}", path, err)
+	if err := readTimings(path, &f, `machine and ways, a list of {"ways": P, "ms": MILLISECONDS}`); err != nil {
+		return nil, err
 	}
 	l, err := FitLatency(f.Ways)
 	if err != nil {

@@ -1,11 +1,11 @@
 package frontier
 
 import (
+	"bytes"
 	"encoding/json"
 	"fmt"
 	"math"
 	"slices"
-	"strings"
 
 	"refrain/internal/fsx"
 	"refrain/internal/run"
@@ -102,18 +102,12 @@ const maxFile = 1 << 20
 
 // ReadTimes reads a file of step times, see docs/formats/frontier.md.
 func ReadTimes(path string) (*Times, error) {
-	b, err := fsx.ReadFile(fsx.OS{}, path, maxFile)
-	if err != nil {
-		return nil, err
-	}
-	d := json.NewDecoder(strings.NewReader(string(b)))
-	d.DisallowUnknownFields()
 	var f struct {
 		Machine string     `json:"machine"`
 		Steps   []StepTime `json:"step_times"`
 	}
-	if err := d.Decode(&f); err != nil {
-		return nil, usage("%s: %w; it has the keys machine and step_times, a list of {\"batch\": ROWS, \"gpus\": N, \"ms\": MILLISECONDS}", path, err)
+	if err := readTimings(path, &f, `machine and step_times, a list of {"batch": ROWS, "gpus": N, "ms": MILLISECONDS}`); err != nil {
+		return nil, err
 	}
 	t := &Times{Measured: f.Steps, Machine: f.Machine}
 	if len(t.Measured) == 0 {
@@ -123,6 +117,20 @@ func ReadTimes(path string) (*Times, error) {
 		return nil, usage("%s: %w", path, err)
 	}
 	return t, nil
+}
+
+// readTimings reads a JSON file into f, whose keys the error for another file names.
+func readTimings(path string, f any, keys string) error {
+	b, err := fsx.ReadFile(fsx.OS{}, path, maxFile)
+	if err != nil {
+		return err
+	}
+	d := json.NewDecoder(bytes.NewReader(b))
+	d.DisallowUnknownFields()
+	if err := d.Decode(f); err != nil {
+		return usage("%s: %w; it has the keys %s", path, err, keys)
+	}
+	return nil
 }
 
 func usage(format string, args ...any) error {
